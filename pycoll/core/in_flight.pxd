@@ -14,7 +14,7 @@ cdef class RunInFlight:
     cdef public double deadline  # of the wait; 0 for none
 
     cdef void count_mover(self, int change) noexcept nogil
-    cdef bint move(self, Py_ssize_t *positions) except -1 nogil
+    cdef int move(self, Py_ssize_t *positions) except -1 nogil
     cpdef begin(self)
     cpdef bint advance(self, bint wait=*) except -1
     cpdef finish(self)

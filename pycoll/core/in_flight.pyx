@@ -29,6 +29,7 @@ cdef enum:
 
 cdef PyObject **table = NULL  # of RunInFlight, which `tasks` keeps alive
 cdef int count = 0, capacity = 0
+cdef int ends = 0  # how often a run was completed or has ended, so that movers notice it
 cdef lock table_lock
 
 
@@ -99,20 +100,16 @@ def forget_in_flight():
     lock_left(&table_lock)
 
 
-cdef bint move_all(Py_ssize_t *positions, PyObject **moving) except -1 nogil:
-    """Move on all of them, and add up their positions; return whether one is complete now, and was not before.
-
-    After an exception, `moving` is the run that has failed.
-    """
-    cdef bint complete = False
+cdef int move_all(Py_ssize_t *positions, PyObject **moving) except -1 nogil:
+    """Move on all of them, and add up their positions; after an exception, `moving` is the run that has failed."""
     cdef int number = 0
     positions[0], moving[0] = 0, hold(0)
     while moving[0] != NULL:
-        complete = (<RunInFlight>moving[0]).move(positions) or complete
+        (<RunInFlight>moving[0]).move(positions)
         release(moving[0])
         number += 1
         moving[0] = hold(number)
-    return complete
+    return 0
 
 
 cdef int fail(PyObject *moving, error) except -1:
@@ -126,6 +123,17 @@ cdef int fail(PyObject *moving, error) except -1:
 cdef struct Pace:  # of a mover
     int64_t nap
     Py_ssize_t before  # the positions at its last look
+
+
+cdef int look(Pace *pace, double shortest, double longest, PyObject **moving) except -1 nogil:
+    """Sleep, and move all on."""
+    cdef Py_ssize_t positions
+    pace.nap = max(<int64_t>(shortest * 1e9), min(pace.nap, <int64_t>(longest * 1e9)))
+    sleep_for(pace.nap)
+    move_all(&positions, moving)
+    pace.nap = 0 if positions != pace.before else 2 * pace.nap
+    pace.before = positions
+    return 0
 
 
 cdef class Mover:
@@ -144,23 +152,31 @@ cdef class Mover:
 
     cdef public double shortest, longest
     cdef public int others
+    cdef int seen_ends, seen_others  # when `move` last returned
 
     def __init__(self, double shortest, double longest):
         self.shortest, self.longest = shortest, longest
 
-    def move(self, double seconds):
-        """Move them on for some seconds, or until none are left, or one is complete; return whether there were any."""
+    def move(self, double seconds, double shortest, double longest):
+        """Move them on for some seconds, with such naps, or until there is news; return False if there is nothing to do.
+
+        News is that one was completed since the last call, or that the number of others has changed.
+        """
         cdef int64_t end = nanoseconds_now() + <int64_t>(seconds * 1e9)
-        cdef bint found = count > 0
+        cdef bint found = count > 0 or ends != self.seen_ends
         cdef Pace pace = Pace(0, -1)
         cdef PyObject *moving = NULL
         try:
             with nogil:
-                while count and not self.look(&pace, &moving) and nanoseconds_now() < end:
-                    pass
+                while count and not self.has_news() and nanoseconds_now() < end:
+                    look(&pace, shortest, longest, &moving)
         except BaseException as error:
             fail(moving, error)
+        self.seen_ends, self.seen_others = ends, self.others
         return found
+
+    cdef bint has_news(self) noexcept nogil:
+        return ends != self.seen_ends or self.others != self.seen_others
 
     def move_until_others(self):
         """Move them on until others want to progress, or none were in flight at MOST_LOOKS looks; return whether others do.
@@ -174,21 +190,10 @@ cdef class Mover:
             with nogil:
                 while looks < MOST_LOOKS and not self.others:
                     looks = 0 if count else looks + 1
-                    self.look(&pace, &moving)
+                    look(&pace, self.shortest, self.longest, &moving)
         except BaseException as error:
             fail(moving, error)
         return self.others > 0
-
-    cdef bint look(self, Pace *pace, PyObject **moving) except -1 nogil:
-        """Sleep, and move all on; return whether one is complete now, and was not before."""
-        cdef Py_ssize_t positions
-        cdef bint complete
-        pace.nap = max(<int64_t>(self.shortest * 1e9), min(pace.nap, <int64_t>(self.longest * 1e9)))
-        sleep_for(pace.nap)
-        complete = move_all(&positions, moving)
-        pace.nap = 0 if positions != pace.before else 2 * pace.nap
-        pace.before = positions
-        return complete
 
 
 cdef class RunInFlight:
@@ -220,11 +225,12 @@ cdef class RunInFlight:
     cdef void count_mover(self, int change) noexcept nogil:
         self.movers += change
 
-    cdef bint move(self, Py_ssize_t *positions) except -1 nogil:
-        """Move it on, and add its position to `positions`; return whether it is complete now, and was not before."""
-        cdef bint complete = self.run.move()
+    cdef int move(self, Py_ssize_t *positions) except -1 nogil:
+        """Move it on, and add its position to `positions`."""
+        global ends
+        ends += self.run.move()
         positions[0] += self.run.at
-        return complete
+        return 0
 
     @property
     def executable(self):
@@ -293,8 +299,10 @@ cdef class RunInFlight:
 
     cpdef end(self):
         """Note that it is complete."""
+        global ends
         if self.done:
             return
+        ends += 1
         if self.run.complete:
             self.error, self.run.error = self.run.error, None
         self.done, self.owner = True, None

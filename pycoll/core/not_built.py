@@ -48,7 +48,7 @@ class NoMover:
     def __init__(self, shortest: float, longest: float) -> None:
         self.shortest, self.longest = shortest, longest
 
-    def move(self, seconds: float) -> bool:
+    def move(self, seconds: float, shortest: float, longest: float) -> bool:
         """Return False: there are no collectives in flight that it could move on."""
         return False
 

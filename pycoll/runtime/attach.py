@@ -25,6 +25,7 @@ from .missing import missing
 from .objects import objects_of
 from .open_core import open_core
 from .progress import drain, tasks, until
+from .progress_thread import forget_watched
 from .recording.steps import identity, ranks_in
 from .tuned import fitting
 
@@ -239,6 +240,7 @@ def _in_child() -> None:
     global _forked
     _forked = MPI.Is_initialized()
     tasks.clear()
+    forget_watched()
     core.forget_in_flight()
     for channel in channels.values():
         channel.broken = RuntimeError("it belongs to the process that forked this one")

@@ -83,10 +83,6 @@ class InFlight(ABC):
     def advance(self, wait: bool = False) -> bool:
         """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
 
-    def advance_in_background(self) -> None:
-        """The same, in another thread than the one that has begun it."""
-        self.advance()
-
     @abstractmethod
     def end(self) -> None:
         """Note that it is complete."""

@@ -10,16 +10,78 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any, Protocol
 
 from mpi4py import MPI
 
-from .. import core
 from ..base.numbers import check_real
-from .progress import LONGEST, InFlight, lock, mover, tasks
+from .progress import LONGEST, lock, mover, tasks
 
-INTERVAL = 20e-6  # seconds between two looks at the tasks in flight, if they are to progress often
+INTERVAL = 50e-6  # seconds between two looks at the tasks in flight, if they are to progress often
+UNPOLLED = 2e-3  # seconds between two looks in Python at runs of the core
 
 background: list[ProgressThread] = []  # at most one
+
+
+class Watched(Protocol):
+    """What is advanced in the background by its own method."""
+
+    often: bool  # every INTERVAL, whether or not there is a `progress_thread`
+
+    @property
+    def polled(self) -> bool:
+        """Whether it moves only when it is advanced: not if it is a single run of the core."""
+
+    @property
+    def position(self) -> Any:
+        """Its position, for comparison."""
+
+    def advance_in_background(self) -> None:
+        """Do all that needs no waiting."""
+
+
+watched: list[Watched] = []
+
+
+def watch(one: Watched) -> None:
+    """Advance something in the background until `unwatch`."""
+    with lock:
+        watched.append(one)
+        mover.others += 1
+    for wake in asleep:
+        wake()
+
+
+def unwatch(one: Watched) -> None:
+    """Leave it alone from now on."""
+    with lock:
+        if one in watched:
+            watched.remove(one)
+            mover.others -= 1
+
+
+def forget_watched() -> None:
+    """Leave all alone, in a child process, which has none of the threads of its parent."""
+    watched.clear()
+    mover.others = 0
+
+
+class OtherThreads:
+    """Tells whether the other threads of the process compute, so that frequent looks would disturb them.
+
+    If they all wait, as at the end of a backward pass, looks should be frequent: Open MPI sends long messages over TCP
+    only in the calls of the sender.
+    """
+
+    def __init__(self) -> None:
+        self._wall = self._cpu = 0.0
+
+    def compute(self) -> bool:
+        """Whether they have used more than a tenth of a core since the last call."""
+        wall, cpu = time.perf_counter(), time.process_time() - time.thread_time()
+        busy = cpu - self._cpu > (wall - self._wall) / 10
+        self._wall, self._cpu = wall, cpu
+        return busy
 
 
 class _Background:
@@ -44,44 +106,34 @@ class _Background:
             atexit.register(self._end)
 
     def _run(self) -> None:
-        rest = LONGEST
-        before: list[tuple[int, int, int]] = []
+        rest, before, threads = LONGEST, None, OtherThreads()
         while not self._ended:
             if not mover.move_until_others():
                 self._sleep()
                 continue
-            positions = [task.position for task in _others()]
-            rest = mover.shortest if positions != before else min(2 * rest, mover.longest)
+            for one in list(watched):
+                one.advance_in_background()
+            shortest = INTERVAL if any(one.often for one in watched) else mover.shortest
+            longest = mover.longest if threads.compute() else shortest
+            positions = [one.position for one in list(watched) if one.polled]
+            rest = UNPOLLED if not positions else shortest if positions != before else min(2 * rest, longest)
             before = positions
-            if not mover.move(rest):
-                time.sleep(rest)
-            _advance_others()
+            if not mover.move(rest, shortest, longest):
+                time.sleep(min(rest, longest))
 
     def _sleep(self) -> None:
         self._awake.clear()
         asleep.append(self.wake)
-        if not (tasks or self._ended):
+        if not (tasks or watched or self._ended):
             self._awake.wait()
 
     def _end(self) -> None:
         """End before MPI is finalized."""
         self._ended = True
-        mover.others += 1  # so that it returns
+        mover.others += 1  # so that it looks at `_ended`
         self.wake()
         assert self._thread
         self._thread.join()
-
-
-def _others() -> list[InFlight]:
-    """The tasks in flight that are not single runs of the core, and that no thread of the program waits for."""
-    return [task for task in list(tasks) if not (isinstance(task, core.RunInFlight) or task.awaited)]
-
-
-def _advance_others() -> None:
-    with lock:
-        for task in _others():
-            if not (task.done or task.inside):
-                task.advance_in_background()
 
 
 asleep: list[Callable[[], None]] = [_Background().wake]  # what wakes the thread, while it sleeps
@@ -111,7 +163,7 @@ def progress_thread(interval: float = INTERVAL, longest: float = 1e-3) -> Progre
 
     Parameters
     ----------
-    interval : float, default 20e-6
+    interval : float, default 50e-6
         The time between two checks, in seconds.
     longest : float, default 1e-3
         The longest time between two checks, in seconds.  It is reached in steps while no message arrives, because the

@@ -13,8 +13,8 @@ from ..arguments.memory_kinds import HOST, Memory
 from ..base.errors import GPUError
 from .executable import Executable
 from .interruptions import interruptions_delayed
-from .progress import NOTHING, Abandoned, InFlight, lock, mover, tasks
-from .progress_thread import asleep
+from .progress import NOTHING, Abandoned, InFlight, lock, tasks
+from .progress_thread import unwatch, watch
 
 
 class Task(InFlight):
@@ -24,6 +24,7 @@ class Task(InFlight):
     data received by the previous one.
     """
 
+    often = False
     _executable: Executable | None = None
     _working = False  # between two parts
     _thread = 0  # that advances it
@@ -67,15 +68,21 @@ class Task(InFlight):
         self._parts, self._executable = iter(self._make()), NOTHING
         with lock:
             tasks.append(self)
-            mover.others += 1
             self.advance()
-        for wake in asleep:
-            wake()
+            if not self.done:
+                watch(self)
+
+    @property
+    def polled(self) -> bool:
+        """Whether the thread in the background is to advance it."""
+        return not self.awaited
 
     def advance_in_background(self) -> None:
         """Run all steps that need no waiting, in another thread than the one that has begun it."""
-        self.memory.set_device()
-        self._context.run(self.advance)
+        with lock:
+            if not (self.done or self.inside or self.awaited):
+                self.memory.set_device()
+                self._context.run(self.advance)
 
     def advance(self, wait: bool = False) -> bool:
         """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
@@ -114,7 +121,7 @@ class Task(InFlight):
         with lock:
             if self in tasks:
                 tasks.remove(self)
-                mover.others -= 1
+                unwatch(self)
 
 
 class CoreTask(core.RunInFlight, InFlight):

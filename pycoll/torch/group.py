@@ -16,7 +16,7 @@ from torch.autograd.profiler import record_function
 import pycoll
 from pycoll.trace import under_way
 
-from .work import All, Futures, Work, engine, set_timeout
+from .work import All, Futures, Work, drain, leave, set_timeout
 
 Method = Callable[..., Work]
 
@@ -94,7 +94,7 @@ class Group(c10d.ProcessGroup):
         request = requests[0] if len(requests) == 1 else All(requests)
         work = Work(request, tensors, after, self._futures)
         if opts is None or opts.asyncOp:
-            engine.add(work)
+            leave(work)
             if self._coalesced is not None:
                 self._coalesced.append(work)
         else:
@@ -145,7 +145,7 @@ class Group(c10d.ProcessGroup):
 
     def shutdown(self) -> None:
         """Wait for the works in flight, and free the communicator."""
-        engine.drain(self._futures)
+        drain(self._futures)
         self._futures.close()
         if not self._channel.broken and not MPI.Is_finalized():
             self.comm.Free()

@@ -1,12 +1,13 @@
-"""Collectives in flight: `Work` objects, and the thread that advances those that nobody waits for."""
+"""Collectives in flight: `Work` objects, which progress in the background as long as nobody waits for them.
+
+A future may be waited for where Python cannot advance anything: DistributedDataParallel does so in C++.
+"""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from queue import SimpleQueue
@@ -19,11 +20,8 @@ from torch._C._distributed_c10d import Work as TorchWork
 
 from pycoll import core
 from pycoll.base.errors import CollectiveInterrupted, CollectiveTimeout
-from pycoll.runtime.progress import until
-from pycoll.runtime.progress_thread import INTERVAL
-
-LONGEST = 1e-3  # the longest time between two checks while other threads compute, in seconds
-IDLE = 50e-6  # the longest time if all others wait
+from pycoll.runtime.progress import lock, until
+from pycoll.runtime.progress_thread import unwatch, watch
 
 
 class MessageRequest:
@@ -68,6 +66,11 @@ class All:
             set_timeout(request, seconds)
 
     @property
+    def polled(self) -> bool:
+        """Whether one of them moves only when it is tested."""
+        return any(map(polled, self._requests))
+
+    @property
     def position(self) -> Any:
         """Their positions, for comparison."""
         return [position(request) for request in self._requests]
@@ -86,6 +89,11 @@ class All:
 def set_timeout(request: Any, seconds: float) -> None:
     """Let the request raise CollectiveTimeout if it is not complete in this time from now."""
     getattr(request, "task", request).set_timeout(seconds)
+
+
+def polled(request: Any) -> bool:
+    """Whether a request moves only when it is tested, as long as nobody waits for it."""
+    return not isinstance(getattr(request, "task", None), core.RunInFlight) and getattr(request, "polled", True)
 
 
 def position(request: Any) -> Any:
@@ -137,6 +145,8 @@ _here = threading.local()  # `level`: that of the works which this thread starts
 class Work(TorchWork):
     """What torch.distributed returns for a collective or a message.
 
+    Each is advanced by one thread at a time: that in the background, or the one that waits for it.
+
     Parameters
     ----------
     request : object
@@ -158,7 +168,9 @@ class Work(TorchWork):
         self._future: Any = None
         self._error: BaseException | None = None
         self._done = self._awaited = False
-        self.driven = False  # a thread has taken it, and waits for it or completes it
+        self._driven = False  # a thread has taken it, and waits for it or completes it
+
+    often = True
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait until it is complete, and raise its error."""
@@ -166,7 +178,7 @@ class Work(TorchWork):
         if not self._done:
             if timeout and timeout.total_seconds() > 0:
                 set_timeout(self._request, timeout.total_seconds())
-            if engine.take(self):
+            if self._taken():
                 self.finish()
             else:
                 with _completed:
@@ -187,12 +199,33 @@ class Work(TorchWork):
         finally:
             self.complete()
 
+    def _taken(self) -> bool:
+        """Take it away from the thread in the background; False if it is complete, or another thread has taken it."""
+        with lock:
+            taken, self._driven = not self._driven, True
+        unwatch(self)
+        return taken
+
+    @property
+    def polled(self) -> bool:
+        """Whether it moves only when it is advanced."""
+        return polled(self._request)
+
     @property
     def position(self) -> Any:
         """Its position, for comparison."""
         return position(self._request)
 
-    def poll(self) -> bool:
+    def advance_in_background(self) -> None:
+        """Complete it if its data has arrived."""
+        with lock:
+            if self._driven or not self._poll():
+                return
+            self._driven = True
+        unwatch(self)
+        self.complete()
+
+    def _poll(self) -> bool:
         """Advance it; return whether it is complete."""
         try:
             return bool(self._request.Test())
@@ -209,6 +242,7 @@ class Work(TorchWork):
         except Exception as error:
             self._error = error
         self._after = ()
+        _in_flight.discard(self)
         with _completed:
             self._done = True
             _completed.notify_all()
@@ -292,106 +326,18 @@ def ordered_callbacks() -> Iterator[None]:
         _callbacks_of.ordered = before
 
 
-class Others:
-    """Tells whether other threads of the process compute, so that frequent checks would disturb them.
-
-    If they all wait, as at the end of a backward pass, checks should be frequent: Open MPI sends long messages over TCP
-    only in the calls of the sender.
-    """
-
-    def __init__(self) -> None:
-        self._wall = self._cpu = 0.0
-
-    def compute(self) -> bool:
-        """Whether they have used more than a tenth of a core since the last call."""
-        wall, cpu = time.perf_counter(), time.process_time() - time.thread_time()
-        busy = cpu - self._cpu > (wall - self._wall) / 10
-        self._wall, self._cpu = wall, cpu
-        return busy
+def leave(work: Work) -> None:
+    """Let the thread in the background advance a work until somebody waits for it."""
+    _in_flight.add(work)
+    watch(work)
 
 
-class Engine:
-    """Advances works in a thread of its own, as long as nobody waits for them.
-
-    A future may be waited for where Python cannot advance anything: DistributedDataParallel does so in C++.  Each work
-    is advanced by one thread at a time: the thread of the engine, or after `take` the one that waits for it.
-    """
-
-    def __init__(self) -> None:
-        self._added: deque[Work] = deque()
-        self._works: list[Work] = []
-        self._taken: WeakSet[Work] = WeakSet()
-        self._lock = threading.Lock()  # held while works are advanced
-        self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._ended = False
-
-    def add(self, work: Work) -> None:
-        """Let the thread advance this work."""
-        self._added.append(work)
-        self._wake.set()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="pycoll.torch", daemon=True)
-            self._thread.start()
-            atexit.register(self._stop)
-
-    def take(self, work: Work) -> bool:
-        """Take a work away from the thread; False if it is complete, or another thread has taken it."""
-        if work.driven:
-            return False
-        with self._lock:
-            taken, work.driven = not work.driven, True
-            self._taken.add(work)
-        return taken
-
-    def drain(self, futures: Futures) -> None:
-        """Wait until all works of a group that were added are complete."""
-        with self._lock:
-            works = [work for work in [*self._added, *self._works, *self._taken] if work.futures is futures]
-        for work in works:
-            try:
-                work.wait()
-            except Exception:  # its caller gets it
-                continue
-
-    def _stop(self) -> None:
-        """End the thread, before MPI is finalized."""
-        self._ended = True
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        rest = INTERVAL
-        before: list[Any] = []
-        others, mover = Others(), core.Mover(INTERVAL, LONGEST)
-        while not self._ended:
-            self._wake.wait()
-            with self._lock:
-                done = self._sweep()
-                positions = [work.position for work in self._works]
-            for work in done:
-                work.complete()
-            longest = LONGEST if others.compute() else IDLE
-            rest = INTERVAL if positions != before else min(2 * rest, longest)
-            before = positions
-            if not mover.move(rest):
-                time.sleep(rest)
-
-    def _sweep(self) -> list[Work]:
-        """Advance all works; return those that are complete, which this thread has taken."""
-        self._works = [work for work in self._works if not work.driven]
-        while self._added:
-            self._works.append(self._added.popleft())
-        done = [work for work in self._works if not work.driven and work.poll()]
-        for work in done:
-            work.driven = True
-        if not (self._works or self._added):
-            self._wake.clear()
-            if self._added:  # since then
-                self._wake.set()
-        return done
+def drain(futures: Futures) -> None:
+    """Wait until all works in flight of a group are complete."""
+    for work in [work for work in list(_in_flight) if work.futures is futures]:
+        with contextlib.suppress(Exception):  # its caller gets it
+            work.wait()
 
 
-engine = Engine()
+_in_flight: WeakSet[Work] = WeakSet()
 _completed = threading.Condition()

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from functools import partial
 
 import numpy as np
@@ -14,6 +15,7 @@ from pycoll.compiler.program import Program
 from pycoll.runtime.attach import attach
 from pycoll.runtime.executable import PythonSteps
 from pycoll.runtime.progress import tasks
+from pycoll.runtime.progress_thread import OtherThreads
 from pycoll.runtime.task import Task
 from tests.mpi.native import RANK, SIZE, WORLD
 
@@ -246,3 +248,32 @@ def test_a_task_ends_if_a_part_cannot_be_made():
     with pytest.raises(pycoll.CollectiveInterrupted, match="MemoryError"):
         pycoll.barrier(comm=comm)
     comm.Free()
+
+
+def test_other_threads_compute_or_wait():
+    threads = OtherThreads()
+    threads.compute()
+    stop = threading.Event()
+
+    def compute():
+        while not stop.is_set():
+            sum(range(1000))
+
+    thread = threading.Thread(target=compute)
+    assert not _compute_while(threads, lambda: time.sleep(0.05))
+    thread.start()
+    try:
+        assert _compute_while(threads, lambda: time.sleep(0.2))
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _compute_while(threads, action):
+    """Whether threads have computed during an action, in most of nine measurements: the machine may be busy."""
+    found = []
+    for _ in range(9):
+        threads.compute()
+        action()
+        found.append(threads.compute())
+    return sum(found) > 4

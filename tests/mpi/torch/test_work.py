@@ -11,7 +11,6 @@ import torch.distributed as dist
 
 import pycoll
 from pycoll.runtime.progress import tasks
-from pycoll.torch.work import Others
 
 pytestmark = pytest.mark.mpi
 
@@ -41,35 +40,6 @@ def test_works_complete_while_nobody_waits(world):
         time.sleep(0.001)  # no call of pycoll
     assert all((tensor == total()).all() for tensor in tensors)
     assert all(work.is_success() and work.exception() is None for work in works)
-
-
-def test_others_compute_or_wait():
-    others = Others()
-    others.compute()
-    stop = threading.Event()
-
-    def compute():
-        while not stop.is_set():
-            sum(range(1000))
-
-    thread = threading.Thread(target=compute)
-    assert not _compute_while(others, lambda: time.sleep(0.05))
-    thread.start()
-    try:
-        assert _compute_while(others, lambda: time.sleep(0.2))
-    finally:
-        stop.set()
-        thread.join()
-
-
-def _compute_while(others, action):
-    """Whether others have computed during an action, in most of nine measurements: the machine may be busy."""
-    found = []
-    for _ in range(9):
-        others.compute()
-        action()
-        found.append(others.compute())
-    return sum(found) > 4
 
 
 def test_works_are_awaited_in_any_order(world):
