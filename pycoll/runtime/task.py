@@ -64,9 +64,9 @@ class Task(InFlight):
     def begin(self) -> None:
         """Start, and run all steps that need no waiting."""
         self.set_device()
-        self.done, self._context = False, contextvars.copy_context()
-        self._parts, self._executable = iter(self._make()), NOTHING
-        with lock:
+        self._context = contextvars.copy_context()
+        with lock:  # the thread in the background may still look at it as it was started before
+            self.done, self._parts, self._executable = False, iter(self._make()), NOTHING
             tasks.append(self)
             self.advance()
             if not self.done:
