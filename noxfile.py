@@ -19,7 +19,7 @@ def tests(session: nox.Session, mpi: str) -> None:
 @nox.parametrize("version", ["2.13", "2.15"])
 def torch(session: nox.Session, version: str) -> None:
     """Run the tests of the PyTorch backend with the oldest and the newest version of torch."""
-    session.install(f"torch=={version}.*", "expecttest", ".[mpich,torch,test]")
+    session.install(f"torch=={version}.*", "expecttest", "accelerate", "lightning-fabric", ".[mpich,torch,test]")
     session.run("python", "-m", "pytest", "-q", "tests/jobs/torch")
     for ranks in ("1", "2", "3", "4"):
         command = ["python", "-m", "pytest", "-q", "--with-mpi", "tests/mpi/torch"]
