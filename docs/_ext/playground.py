@@ -79,10 +79,12 @@ def fetch(runtime: Path) -> None:
             logger.info("the playground is built without its runtime: %s", error)
             return
         (packed,) = Path(directory).glob("*.tgz")
+        unpacked = Path(directory) / "unpacked"
+        unpacked.mkdir()
         with tarfile.open(packed) as archive:
             for name in RUNTIME:
-                archive.extract(f"package/{name}", directory, filter="data")
-        (Path(directory) / "package").rename(runtime)
+                (unpacked / name).write_bytes(archive.extractfile(f"package/{name}").read())
+        unpacked.rename(runtime)
 
 
 class Play(SphinxDirective):

@@ -159,14 +159,11 @@ def _newest_capsule(buffer: Any) -> Any:
 
 
 def _torch_bfloat16(name: str, tensor: Any) -> np.ndarray:
-    """Convert a bfloat16 tensor of PyTorch; NumPy has this dtype only through ml_dtypes."""
+    """Convert a bfloat16 tensor of PyTorch."""
     if tensor.requires_grad:
         raise TypeError(f"{name} requires a gradient; use tensor.detach()")
-    try:
-        import ml_dtypes  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        raise TypeError(f"{name} has dtype torch.bfloat16, which needs the package ml_dtypes") from None
-    return np.from_dlpack(tensor.view(sys.modules["torch"].int16)).view(ml_dtypes.bfloat16)
+    dtype = cuda.bfloat16(f"{name} has dtype torch.bfloat16, which")
+    return np.from_dlpack(tensor.view(sys.modules["torch"].int16)).view(dtype)
 
 
 def send_array(name: str, buffer: Any) -> Array:

@@ -111,7 +111,8 @@ def device_array(name: str, buffer: Any) -> Any:
         except (BufferError, RuntimeError) as error:
             raise TypeError(f"{name} cannot be used: {error}") from None
     found = described(name, interface)
-    dtype = _bfloat16(name) if str(getattr(buffer, "dtype", "")) == "torch.bfloat16" else found.dtype
+    is_bfloat16 = str(getattr(buffer, "dtype", "")) == "torch.bfloat16"
+    dtype = bfloat16(f"{name} has dtype torch.bfloat16, which") if is_bfloat16 else found.dtype
     if not found.size:
         return xp.empty(found.shape, dtype)
     memory = xp.cuda.UnownedMemory(found.address, found.size * dtype.itemsize, buffer)
@@ -134,11 +135,12 @@ def streams_of(arrays: Iterable[Any]) -> list[int]:
     return [interface["stream"] for interface in interfaces if interface and interface.get("stream") is not None]
 
 
-def _bfloat16(name: str) -> Any:
+def bfloat16(what: str) -> Any:
+    """The dtype of this name, which NumPy has only through ml_dtypes; TypeError says what needs it."""
     try:
         import ml_dtypes  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
-        raise TypeError(f"{name} has dtype torch.bfloat16, which needs the package ml_dtypes") from None
+        raise TypeError(f"{what} needs the package ml_dtypes (the extra bfloat16)") from None
     return np.dtype(ml_dtypes.bfloat16)
 
 

@@ -16,7 +16,7 @@ from mpi4py import MPI
 import pycoll
 
 from ..arguments.arrays import as_array, check_writeable
-from ..arguments.device_arrays import cupy
+from ..arguments.device_arrays import bfloat16, cupy
 from ..arguments.memory import bounds, device_of
 from ..arguments.streams import follow, join_streams
 
@@ -152,12 +152,8 @@ def named_dtype(dtype: Any) -> np.dtype:
     if str(dtype) != "bfloat16":
         named: np.dtype = np.dtype(dtype)
         return named
-    try:
-        import ml_dtypes  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        raise TypeError("dtype 'bfloat16' needs the package ml_dtypes (the extra bfloat16)") from None
-    bfloat16: np.dtype = np.dtype(ml_dtypes.bfloat16)
-    return bfloat16
+    found: np.dtype = bfloat16("dtype 'bfloat16'")
+    return found
 
 
 def check_averaged(what: str, dtype: np.dtype) -> None:

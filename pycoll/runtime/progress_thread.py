@@ -111,8 +111,7 @@ class _Background:
             if not mover.move_until_others():
                 self._sleep()
                 continue
-            for one in list(watched):
-                one.advance_in_background()
+            _advance()
             shortest = INTERVAL if any(one.often for one in watched) else mover.shortest
             longest = mover.longest if threads.compute() else shortest
             positions = [one.position for one in list(watched) if one.polled]
@@ -134,6 +133,12 @@ class _Background:
         self.wake()
         assert self._thread
         self._thread.join()
+
+
+def _advance() -> None:
+    """Advance all that is watched; a function of its own, so that no variable of the thread keeps it alive."""
+    for one in list(watched):
+        one.advance_in_background()
 
 
 asleep: list[Callable[[], None]] = [_Background().wake]  # what wakes the thread, while it sleeps
