@@ -135,13 +135,14 @@ def streams_of(arrays: Iterable[Any]) -> list[int]:
     return [interface["stream"] for interface in interfaces if interface and interface.get("stream") is not None]
 
 
-def bfloat16(what: str) -> Any:
+def bfloat16(what: str) -> np.dtype:
     """The dtype of this name, which NumPy has only through ml_dtypes; TypeError says what needs it."""
     try:
         import ml_dtypes  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
         raise TypeError(f"{what} needs the package ml_dtypes (the extra bfloat16)") from None
-    return np.dtype(ml_dtypes.bfloat16)
+    dtype: np.dtype = np.dtype(ml_dtypes.bfloat16)
+    return dtype
 
 
 def allocate(device: int, shape: tuple[int, ...], dtype: Any) -> Any:

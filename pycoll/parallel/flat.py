@@ -152,8 +152,7 @@ def named_dtype(dtype: Any) -> np.dtype:
     if str(dtype) != "bfloat16":
         named: np.dtype = np.dtype(dtype)
         return named
-    found: np.dtype = bfloat16("dtype 'bfloat16'")
-    return found
+    return bfloat16("dtype 'bfloat16'")
 
 
 def check_averaged(what: str, dtype: np.dtype) -> None:

@@ -209,7 +209,7 @@ BETWEEN_LOOKS = 0.2  # seconds between two looks at the processes of other ranks
 tasks: list[InFlight] = []
 lock = threading.RLock()
 mover = core.Mover(LONGEST, LONGEST)
-"""Moves runs in flight on without the interpreter lock; `mover.others` counts the other tasks."""
+"""Moves runs in flight on without the interpreter lock; `mover.others` counts what is watched besides."""
 
 
 def progress() -> None:

@@ -52,12 +52,14 @@ def watch(one: Watched) -> None:
         wake()
 
 
-def unwatch(one: Watched) -> None:
-    """Leave it alone from now on."""
+def unwatch(one: Watched) -> bool:
+    """Leave it alone from now on; return whether it was watched."""
     with lock:
-        if one in watched:
+        found = one in watched
+        if found:
             watched.remove(one)
             mover.others -= 1
+    return found
 
 
 def forget_watched() -> None:

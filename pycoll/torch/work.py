@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from queue import SimpleQueue
 from typing import Any
-from weakref import WeakSet
 
 import torch
 from mpi4py import MPI
@@ -21,7 +20,7 @@ from torch._C._distributed_c10d import Work as TorchWork
 from pycoll import core
 from pycoll.base.errors import CollectiveInterrupted, CollectiveTimeout
 from pycoll.runtime.progress import lock, until
-from pycoll.runtime.progress_thread import unwatch, watch
+from pycoll.runtime.progress_thread import unwatch, watch, watched
 
 
 class MessageRequest:
@@ -145,7 +144,7 @@ _here = threading.local()  # `level`: that of the works which this thread starts
 class Work(TorchWork):
     """What torch.distributed returns for a collective or a message.
 
-    Each is advanced by one thread at a time: that in the background, or the one that waits for it.
+    Each is advanced by one thread: that in the background while it is watched, or the one that takes it from there.
 
     Parameters
     ----------
@@ -159,6 +158,8 @@ class Work(TorchWork):
         What sets the futures of its group.
     """
 
+    often = True
+
     def __init__(
         self, request: Any, tensors: Sequence[Any], after: Sequence[Callable[[], object]], futures: Futures
     ) -> None:
@@ -168,9 +169,6 @@ class Work(TorchWork):
         self._future: Any = None
         self._error: BaseException | None = None
         self._done = self._awaited = False
-        self._driven = False  # a thread has taken it, and waits for it or completes it
-
-    often = True
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait until it is complete, and raise its error."""
@@ -178,7 +176,7 @@ class Work(TorchWork):
         if not self._done:
             if timeout and timeout.total_seconds() > 0:
                 set_timeout(self._request, timeout.total_seconds())
-            if self._taken():
+            if unwatch(self):
                 self.finish()
             else:
                 with _completed:
@@ -199,13 +197,6 @@ class Work(TorchWork):
         finally:
             self.complete()
 
-    def _taken(self) -> bool:
-        """Take it away from the thread in the background; False if it is complete, or another thread has taken it."""
-        with lock:
-            taken, self._driven = not self._driven, True
-        unwatch(self)
-        return taken
-
     @property
     def polled(self) -> bool:
         """Whether it moves only when it is advanced."""
@@ -219,11 +210,9 @@ class Work(TorchWork):
     def advance_in_background(self) -> None:
         """Complete it if its data has arrived."""
         with lock:
-            if self._driven or not self._poll():
-                return
-            self._driven = True
-        unwatch(self)
-        self.complete()
+            complete = self in watched and self._poll() and unwatch(self)
+        if complete:
+            self.complete()
 
     def _poll(self) -> bool:
         """Advance it; return whether it is complete."""
@@ -242,9 +231,9 @@ class Work(TorchWork):
         except Exception as error:
             self._error = error
         self._after = ()
-        _in_flight.discard(self)
         with _completed:
             self._done = True
+            _in_flight.discard(self)
             _completed.notify_all()
 
     def set_future(self) -> None:
@@ -328,16 +317,19 @@ def ordered_callbacks() -> Iterator[None]:
 
 def leave(work: Work) -> None:
     """Let the thread in the background advance a work until somebody waits for it."""
-    _in_flight.add(work)
+    with _completed:
+        _in_flight.add(work)
     watch(work)
 
 
 def drain(futures: Futures) -> None:
     """Wait until all works in flight of a group are complete."""
-    for work in [work for work in list(_in_flight) if work.futures is futures]:
+    with _completed:
+        works = [work for work in _in_flight if work.futures is futures]
+    for work in works:
         with contextlib.suppress(Exception):  # its caller gets it
             work.wait()
 
 
-_in_flight: WeakSet[Work] = WeakSet()
-_completed = threading.Condition()
+_in_flight: set[Work] = set()  # those that nobody waited for at once
+_completed = threading.Condition()  # its lock guards them
