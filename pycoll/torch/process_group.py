@@ -255,11 +255,12 @@ def create(options: Any, backend_options: Any) -> ProcessGroup:
     check_rank()
     world = MPI.Intracomm(MPI.COMM_WORLD)
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
-    if options.group_size > world.size or ranks[options.group_rank] != world.rank:
+    here = ranks[options.group_rank] if options.group_rank < len(ranks) else options.group_rank
+    if options.group_size > world.size or options.group_rank >= len(ranks) or here != world.rank:
         raise RuntimeError(
-            f"this process has rank {ranks[options.group_rank]} of {max(options.group_size, max(ranks) + 1)} in "
-            f"torch.distributed, but rank {world.rank} of {world.size} in MPI; start the program with "
-            "`mpiexec -n RANKS python PROGRAM` or srun, not with torchrun or torch.multiprocessing"
+            f"this process has rank {here} of {max(options.group_size, max(ranks) + 1)} in torch.distributed, but rank "
+            f"{world.rank} of {world.size} in MPI; start the program with `mpiexec -n RANKS python PROGRAM` or srun, "
+            "not with torchrun or torch.multiprocessing, and without RANK and WORLD_SIZE in the environment"
         )
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RuntimeError("pycoll.torch needs MPI_THREAD_MULTIPLE, but MPI was initialized with a lower level")

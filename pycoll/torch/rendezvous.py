@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 5.0  # how long a rank tries one address of rank 0
 
-_set: dict[str, str] = {}  # the variables that this module has set
+MARK = "PYCOLL_TORCH_SET"  # the variables that this module has set, also in the process that started this one
+
+_set = dict(each.split("=", 1) for each in os.environ.get(MARK, "").split())
 
 
 def register() -> None:
@@ -53,6 +55,7 @@ def _set_variables(found: dict[str, str]) -> None:
     for name, value in found.items():
         if os.environ.get(name) == _set.get(name):
             os.environ[name] = _set[name] = value
+    os.environ[MARK] = " ".join(f"{name}={value}" for name, value in _set.items())
 
 
 def _set_from_mpi(url: str) -> None:

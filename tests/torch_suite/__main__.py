@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 import unittest
+import unittest.mock
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,8 +81,8 @@ def _run_job(ranks: int, names: list[str], seconds: float, backend: str) -> list
 
 def names_of_tests(parts: Sequence[str] = ("",)) -> list[str]:
     """Return the names of the tests that contain one of `parts`."""
-    os.environ.update(BACKEND="gloo", WORLD_SIZE="1")  # the module of the tests reads them
-    from torch.testing._internal.distributed.distributed_test import DistributedTest
+    with unittest.mock.patch.dict(os.environ, BACKEND="gloo", WORLD_SIZE="1"):  # the module of the tests reads them
+        from torch.testing._internal.distributed.distributed_test import DistributedTest
 
     names = unittest.TestLoader().getTestCaseNames(DistributedTest._DistTestBase)
     return [name for name in names if any(part in name for part in parts)]

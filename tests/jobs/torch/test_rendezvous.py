@@ -75,6 +75,21 @@ def test_without_mpiexec():
     assert done.returncode == 0
 
 
+@pytest.mark.parametrize("imported", ["import pycoll.torch", REDUCE.format(arguments='"pycoll"', ranks=1)])
+def test_a_process_that_uses_the_backend_can_start_a_job(imported):
+    """The variables of a notebook are not those of the ranks it starts."""
+    program = REDUCE.format(arguments='"pycoll"', ranks=2)
+    start = f"from tests.launch import run\njob = run(2, ['-c', {program!r}])\nassert job.code == 0, job.output"
+    done = subprocess.run([sys.executable, "-c", f"{imported}\n{start}"], timeout=120, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_number_of_ranks_that_is_not_that_of_mpi():
+    job = run(2, ["-c", REDUCE.format(arguments='"pycoll"', ranks=2)], environment={"WORLD_SIZE": "1"})
+    assert "this process has rank 1 of 1 in torch.distributed, but rank 1 of 2 in MPI" in job.output
+    assert "IndexError" not in job.output
+
+
 def test_torchrun_is_an_error_that_names_mpiexec():
     """Torchrun makes each process an MPI job of its own."""
     with socket.socket() as free:
