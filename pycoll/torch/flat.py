@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
-
-from .arrays import WIDE_UNSIGNED, as_array
 
 Actions = list[Callable[[], object]]
 
@@ -45,16 +42,6 @@ def _deliver(buffer: Tensor, tensors: Sequence[Tensor]) -> None:
     with torch.inference_mode():  # only in this mode, which is that of a thread, may its tensors be written
         for tensor, part in zip(tensors, buffer.split([tensor.numel() for tensor in tensors])):
             tensor.copy_(part.view(tensor.shape))
-
-
-def divide(result: Tensor, divisor: int) -> None:
-    """Divide integers in place, and truncate."""
-    if result.dtype in WIDE_UNSIGNED:
-        array = as_array(result)
-        np.floor_divide(array, divisor, out=array)
-        return
-    with torch.inference_mode():
-        result.div_(divisor, rounding_mode="trunc")
 
 
 def _is_plain(tensor: Tensor) -> bool:

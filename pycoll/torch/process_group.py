@@ -9,14 +9,14 @@ from torch import Tensor
 from torch._C import _distributed_c10d as c10d
 
 import pycoll
-from pycoll.arguments.ops import OpName
 from pycoll.base.mpi import MPI
 
 from . import sparse
-from .arrays import as_array, operation, scaled
+from .arrays import as_array
 from .children import check_rank
-from .flat import Actions, apart, divide, elements, in_items, is_part, to_read, to_write
+from .flat import Actions, apart, elements, in_items, is_part, to_read, to_write
 from .group import Group, collective, create_comm
+from .reductions import Reduction, reduction
 from .work import All, MessageRequest, Work
 
 Tensors = Sequence[Tensor]
@@ -39,13 +39,12 @@ class ProcessGroup(Group):
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
         """All-reduce several tensors in place."""
         opts = opts or c10d.AllreduceCoalescedOptions()
-        requests, after = [], []
-        names = [operation("all_reduce", opts.reduceOp, tensor) for tensor in tensors]
-        for name, tensor in zip(names, tensors):
+        requests, after, op = [], [], opts.reduceOp
+        for kind, tensor in [(reduction("all_reduce", op, tensor), tensor) for tensor in tensors]:
             buffer, deliver = to_write(tensor, filled=True)
-            _scale(opts.reduceOp, buffer)
-            requests.append(pycoll.iallreduce(MPI.IN_PLACE, as_array(buffer), name, comm=self.comm))
-            after += [*self._averaging(opts.reduceOp, buffer), *deliver]
+            kind.scale(buffer)
+            requests.append(pycoll.iallreduce(MPI.IN_PLACE, as_array(buffer), kind.name, comm=self.comm))
+            after += [*kind.after(buffer, self.size()), *deliver]
         return self.work(opts, requests, tensors, after)
 
     @collective("broadcast")
@@ -60,16 +59,16 @@ class ProcessGroup(Group):
     def reduce(self, tensors: Tensors, opts: Any) -> Work:
         """Reduce in place at `opts.rootRank`; the tensors of other ranks keep their values."""
         (tensor,) = _listed(tensors)
-        name, root = operation("reduce", opts.reduceOp, tensor), opts.rootRank
+        kind, root = reduction("reduce", opts.reduceOp, tensor), opts.rootRank
         after: Actions = []
         if self.rank() == root:
             buffer, deliver = to_write(tensor, filled=True)
-            _scale(opts.reduceOp, buffer)
-            after = [*self._averaging(opts.reduceOp, buffer), *deliver]
-            request = pycoll.ireduce(MPI.IN_PLACE, as_array(buffer), name, root, comm=self.comm)
+            kind.scale(buffer)
+            after = [*kind.after(buffer, self.size()), *deliver]
+            request = pycoll.ireduce(MPI.IN_PLACE, as_array(buffer), kind.name, root, comm=self.comm)
         else:
-            given = as_array(scaled(opts.reduceOp, to_read(tensor)))
-            request = pycoll.ireduce(given, None, name, root, comm=self.comm)
+            given = as_array(kind.scaled(to_read(tensor)))
+            request = pycoll.ireduce(given, None, kind.name, root, comm=self.comm)
         return self.work(opts, request, [tensor], after)
 
     @collective("all_gather")
@@ -146,11 +145,11 @@ class ProcessGroup(Group):
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Work:
         """Reduce-scatter a list of tensors, one for each rank, which may have different sizes."""
         opts = opts or c10d.ReduceScatterOptions()
-        requests, after = [], []
-        names = [operation("reduce_scatter", opts.reduceOp, tensors[0]) for tensors in inputs]
-        for name, output, tensors in zip(names, outputs, inputs, strict=True):
+        requests, after, op = [], [], opts.reduceOp
+        kinds = [reduction("reduce_scatter", op, tensors[0]) for tensors in inputs]
+        for kind, output, tensors in zip(kinds, outputs, inputs, strict=True):
             counts = [tensor.numel() for tensor in tensors]
-            request, deliver = self._reduce_scatter(name, output, to_read(tensors), counts, opts.reduceOp)
+            request, deliver = self._reduce_scatter(kind, output, to_read(tensors), counts)
             requests.append(request)
             after += deliver
         return self.work(opts, requests, outputs, after)
@@ -163,30 +162,28 @@ class ProcessGroup(Group):
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         """Reduce-scatter each input into one output."""
         opts = opts or c10d.ReduceScatterOptions()
-        requests, after = [], []
-        names = [operation("reduce_scatter", opts.reduceOp, given) for given in inputs]
-        for name, output, given in zip(names, outputs, inputs, strict=True):
+        requests, after, op = [], [], opts.reduceOp
+        kinds = [reduction("reduce_scatter", op, given) for given in inputs]
+        for kind, output, given in zip(kinds, outputs, inputs, strict=True):
             counts = [output.numel()] * self.size()
-            request, deliver = self._reduce_scatter(name, output, to_read(given), counts, opts.reduceOp)
+            request, deliver = self._reduce_scatter(kind, output, to_read(given), counts)
             requests.append(request)
             after += deliver
         return self.work(opts, requests, outputs, after)
 
-    def _reduce_scatter(
-        self, name: OpName, output: Tensor, given: Tensor, counts: list[int], op: Any
-    ) -> tuple[Any, Actions]:
+    def _reduce_scatter(self, kind: Reduction, output: Tensor, given: Tensor, counts: list[int]) -> tuple[Any, Actions]:
         if counts[self.rank()] != output.numel() or sum(counts) != given.numel():
             raise ValueError(
                 f"reduce_scatter: the input has {given.numel()} elements, with {counts[self.rank()]} of them for rank "
                 f"{self.rank()}, whose output has {output.numel()}"
             )
         _check_dtypes("reduce_scatter", output, given)
-        buffer = scaled(op, given)
+        buffer = kind.scaled(given)
         result, deliver = to_write(output)
         uneven = None if min(counts) == max(counts) else counts
         arrays = as_array(apart(buffer, result)), as_array(result)
-        request = pycoll.ireduce_scatter(*arrays, name, recvcounts=uneven, comm=self.comm)
-        return request, [*self._averaging(op, result), *deliver]
+        request = pycoll.ireduce_scatter(*arrays, kind.name, recvcounts=uneven, comm=self.comm)
+        return request, [*kind.after(result, self.size()), *deliver]
 
     @collective("all_to_all")
     def all_to_all_single(
@@ -243,12 +240,6 @@ class ProcessGroup(Group):
         """Receive a tensor from any rank of the group."""
         return self.recv(tensors, MPI.ANY_SOURCE, tag)
 
-    def _averaging(self, op: Any, result: Tensor) -> Actions:
-        """What remains to be done for the average of integers."""
-        if op.op != c10d.ReduceOp.AVG or result.is_floating_point() or result.is_complex():
-            return []
-        return [lambda: divide(result, self.size())]
-
 
 def create(options: Any, backend_options: Any) -> ProcessGroup:
     """Create a process group for torch.distributed, which calls this on the members of the group only."""
@@ -273,11 +264,6 @@ def _listed(tensors: Tensors | Tensor) -> Tensors:
     if len(tensors) != 1:
         raise ValueError(f"a collective takes one tensor, not {len(tensors)}")
     return tensors
-
-
-def _scale(op: Any, buffer: Tensor) -> None:
-    if op.op == c10d.ReduceOp.PREMUL_SUM:
-        buffer.detach().mul_(op.factor)
 
 
 def _check_dtypes(what: str, output: Tensor, given: Tensor) -> None:
