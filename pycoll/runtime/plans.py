@@ -33,7 +33,7 @@ def remember(prepared: Prepared, call: Call) -> None:
     """Let the front run later calls like this one; not while tracing."""
     channel, buffers = prepared.channel, prepared.buffers
     ready = prepared.simple or (prepared.native and prepared.one_part)  # MPI itself packs datatypes
-    if recorder.current or settings.TIMEOUT or not (ready and channel.current):
+    if recorder.current or (settings.TIMEOUT and not prepared.slots) or not (ready and channel.current):
         return
     method, allocates = call.read is read, None
     if not method and buffers.result is not call.recvbuf:

@@ -79,7 +79,7 @@ def test_without_mpiexec():
 def test_a_process_that_uses_the_backend_can_start_a_job(imported):
     """The variables of a notebook are not those of the ranks it starts."""
     program = REDUCE.format(arguments='"pycoll"', ranks=2)
-    start = f"from tests.launch import run\njob = run(2, ['-c', {program!r}])\nassert job.code == 0, job.output"
+    start = f"from tests.launch import run\njob = run(2, ['-c', {program!r}], 60)\nassert job.code == 0, job.output"
     done = subprocess.run([sys.executable, "-c", f"{imported}\n{start}"], timeout=120, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
