@@ -1,10 +1,14 @@
 """Sphinx configuration: ``sphinx-build -W -b html docs docs/_build/html``."""
 
+import json
+import os
+import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent / "_ext"), str(Path(__file__).parents[1])]
+DOCS = Path(__file__).parent
+sys.path[:0] = [str(DOCS / "_ext"), str(DOCS.parent)]
 
 import pycoll  # noqa: E402
 
@@ -62,6 +66,20 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
 }
+# on Read the Docs, a switcher of versions: the releases in the changelog, the last one (stable), and main (latest)
+if "READTHEDOCS" in os.environ:
+    root = os.environ["READTHEDOCS_CANONICAL_URL"].rstrip("/").rpartition("/")[0]
+    releases = re.findall(r"^## \[(\d.*?)\]", (DOCS.parent / "CHANGELOG.md").read_text(), re.MULTILINE)
+    versions = ["latest", "stable", *(f"v{release}" for release in releases)]
+    (DOCS / "_generated").mkdir(exist_ok=True)
+    entries = [{"version": each, "url": f"{root}/{each}/"} for each in versions]
+    (DOCS / "_generated" / "switcher.json").write_text(json.dumps(entries))
+    json_url = f"{root}/latest/switcher.json"  # the newest list, also in the documentation of older versions
+    html_theme_options |= {
+        "switcher": {"json_url": json_url, "version_match": os.environ["READTHEDOCS_VERSION"]},
+        "navbar_end": ["version-switcher", "theme-switcher", "navbar-icon-links"],
+        "check_switcher": False,  # there is none before the first build
+    }
 # pages that are not part of a section have no section navigation
 html_sidebars = {
     page: [] for page in ("tutorial", "algorithms", "playground", "cheatsheet", "how-it-works", "development")

@@ -89,7 +89,7 @@ from .api.several_requests import (
     waitall,
     waitany,
 )
-from .arguments.ops import AVG
+from .arguments.ops import AVG, EXACT_SUM
 from .base.counters import traffic
 from .base.errors import CollectiveInterrupted, CollectiveTimeout, MismatchError, RankFailed, RemoteError
 from .in_process import LocalComm, local
@@ -127,6 +127,7 @@ trace: _Trace
 __version__: str
 __all__ = [
     "AVG",
+    "EXACT_SUM",
     "AlgorithmName",
     "Cartcomm",
     "CollectiveInterrupted",

@@ -53,6 +53,7 @@ def blocking(comm: MPI.Intracomm) -> None:
     pycoll.gather(A[:4], root=SIZE - 1)
     pycoll.gatherv(A[:4], [None, COUNTS] if RANK == 0 else None)
     pycoll.reduce(A, op=pycoll.AVG)
+    pycoll.reduce(A, op=pycoll.EXACT_SUM)
     pycoll.reduce_scatter(A, recvcounts=COUNTS, algorithm="pairwise")
     pycoll.scatter(A if RANK == 0 else None, np.empty(4))
     pycoll.scatterv([A, COUNTS] if RANK == 0 else None, np.empty(4))

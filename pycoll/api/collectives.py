@@ -184,7 +184,7 @@ def reduce(
         n elements.  Significant only at the root, where None allocates an array of the shape of `sendbuf`.
     op : MPI.Op or str, default MPI.SUM
         The operation, predefined or user-defined, or its name: "sum", "prod", "min", "max", "land", "lor", "lxor",
-        "band", "bor", "bxor", "minloc", "maxloc" or "avg".
+        "band", "bor", "bxor", "minloc", "maxloc", "avg" or "exact_sum".
     root : int, default 0
         The rank that receives the result.
     comm : MPI.Intracomm, optional
@@ -209,7 +209,9 @@ def reduce(
     -----
     "minloc" and "maxloc" take structured dtypes of a value and an index.  "min", "max", "minloc" and "maxloc" return
     NaN if an element of any rank is NaN; "minloc" and "maxloc" with the smallest index of a NaN.  "avg" divides the sum
-    by the number of ranks; it is defined for floating-point and complex dtypes.
+    by the number of ranks; it is defined for floating-point and complex dtypes.  "exact_sum" rounds the sum once; it is
+    defined for single and double precision, and runs as an all-to-all of blocks before the results are gathered, whose
+    algorithms are those that can be named.
 
     A user-defined operation is called with any number of elements, because algorithms cut vectors, as MPI does.  If it
     works on groups of numbers, for example on matrices, pass ``[sendbuf, datatype]`` with a contiguous datatype, for

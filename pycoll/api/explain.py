@@ -138,7 +138,8 @@ def explain(
     TypeError
         For an `nbytes` that is not an integer.
     ValueError
-        If the primitive or the algorithm is unknown, `nbytes` is negative, or `root` is not a rank.
+        If the primitive or the algorithm is unknown, `nbytes` is negative, `root` is not a rank, or `op` is
+        "exact_sum".
     """
     algorithms_of(primitive)
     if not isinstance(nbytes, int | np.integer):
@@ -148,6 +149,8 @@ def explain(
     channel = attach(comm)
     check_root(root, channel.size)
     dtype, operation = np.dtype(dtype), resolve(op) if PRIMITIVES[primitive].reduces else None
+    if operation and operation.exact:
+        raise ValueError("op=EXACT_SUM consists of calls that move blocks: explain those, for example alltoall")
     commutative = operation is None or operation.commutative
     same = native.native_is_same(channel.facts, channel.nonblocking, primitive, nbytes, dtype, operation)
     registered, tuned = can_use_registered(channel, primitive, operation), channel.tuned

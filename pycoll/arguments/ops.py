@@ -16,8 +16,13 @@ from .arrays import keyword_hint
 AVG: Final = "avg"
 """The arithmetic mean over the ranks: the sum, divided in floating point by the number of ranks."""
 
+EXACT_SUM: Final = "exact_sum"
+"""The sum of floating-point numbers, rounded once: the same bits for any number and any order of ranks."""
+
 # The names of operations, for type checkers.
-OpName = Literal["sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bor", "bxor", "minloc", "maxloc", "avg"]
+OpName = Literal[
+    "sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bor", "bxor", "minloc", "maxloc", "avg", "exact_sum"
+]
 
 
 Bound = Callable[[], object]
@@ -33,6 +38,7 @@ class Operation(NamedTuple):
     kinds: str  # the kinds of NumPy dtypes that it is defined for
     commutative: bool = True
     mean: bool = False
+    exact: bool = False  # `combine` would round too early
     predefined: bool = True
     handle: int = 0  # of the MPI.Op; for a mean, of MPI.SUM
 
@@ -40,6 +46,9 @@ class Operation(NamedTuple):
         """Raise TypeError if the operation is not defined for this dtype."""
         if not self.predefined:
             self._try(dtype)
+        elif self.exact and dtype.char not in "fdFD":
+            hint = "; SUM of integers is exact" if dtype.kind in "iu" else ", only for single and double precision"
+            raise WrongOperation(f"op={self.name} is not defined for dtype {dtype}{hint}")
         elif kind_of(dtype) not in self.kinds:
             hint = ""
             if self.mean and dtype.kind in "iub":
@@ -134,6 +143,7 @@ _PREDEFINED = {
 }
 _BY_NAME = {name: operation._replace(handle=handle.handle) for name, (handle, operation) in _PREDEFINED.items()}
 _BY_NAME["avg"] = Operation("AVG", np.add, "fc", mean=True, handle=MPI.SUM.handle)
+_BY_NAME["exact_sum"] = Operation("EXACT_SUM", np.add, "fc", exact=True, handle=MPI.SUM.handle)
 
 
 def resolve(op: MPI.Op | str, datatype: MPI.Datatype | None = None, lasting: bool = False) -> Operation:
@@ -150,7 +160,7 @@ def resolve(op: MPI.Op | str, datatype: MPI.Datatype | None = None, lasting: boo
     if not isinstance(op, MPI.Op):
         raise TypeError(f"op must be an MPI.Op or a name, not {op!r}{keyword_hint(op)}")
     for operation in _BY_NAME.values():
-        if op.handle == operation.handle and not operation.mean:
+        if op.handle == operation.handle and not (operation.mean or operation.exact):
             return operation
     if op == MPI.OP_NULL or op.is_predefined:
         name = next((f"MPI.{name}" for name, one in vars(MPI).items() if isinstance(one, MPI.Op) and one == op), op)

@@ -98,6 +98,10 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
         name for name in MEASURED if options.op != "avg" or name not in ("scan", "exscan")
     ]
     known = dict.fromkeys(name for primitive in options.primitives for name in pycoll.algorithms(primitive))
+    if options.op == "exact_sum":
+        if options.algorithm not in ("all", "auto"):
+            one.error("--op exact_sum has no choice of algorithms")
+        options.algorithm = "auto"
     options.algorithm = options.algorithm.split(",")
     for name in options.algorithm:
         if name not in SPECIAL and not any(has_algorithm(primitive, name) for primitive in options.primitives):
@@ -120,8 +124,8 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
             one.error(f"--{option} {getattr(options, option)}: the directory {folder} is not writable")
     if options.plot and Path(options.plot).suffix not in (".png", ".svg", ".pdf"):
         one.error(f"--plot {options.plot} does not end in .png, .svg or .pdf")
-    if options.arguments == "typed" and options.op == "avg":
-        one.error("--arguments typed does not support --op avg, which MPI does not have")
+    if options.arguments == "typed" and options.op in ("avg", "exact_sum"):
+        one.error(f"--arguments typed does not support --op {options.op}, which MPI does not have")
     if options.registered and options.device == "cuda":
         one.error("--registered is not for --device cuda")
     if options.budget <= 0:
@@ -137,7 +141,7 @@ def _datatype(name: str, op: str) -> np.dtype:
         dtype = np.dtype(getattr(more, name, name))
     except TypeError:
         raise ValueError(f"--datatype {name!r} is not a dtype") from None
-    if kind_of(dtype) not in ("fc" if op == "avg" else "iuf" if op in ("min", "max") else "iufc"):
+    if kind_of(dtype) not in ("fc" if op in ("avg", "exact_sum") else "iuf" if op in ("min", "max") else "iufc"):
         raise ValueError(f"--datatype {name} does not support --op {op}")
     return dtype
 

@@ -28,7 +28,7 @@ from .attention import Attention, RingAttention, UlyssesAttention
 from .buckets import Bucket, average_gradients
 from .checkpoint import load, save
 from .clipping import clip_by_global_norm
-from .compression import Cast, TopK
+from .compression import Cast, TopK, exact_average
 from .ddp import DistributedDataParallel
 from .divided import DividedParameters
 from .experts import ExpertParallel
@@ -77,6 +77,7 @@ __all__ = [
     "clip_by_global_norm",
     "elastic",
     "enter_region",
+    "exact_average",
     "leave_region",
     "load",
     "quantized_allreduce",

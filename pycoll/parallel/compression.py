@@ -34,6 +34,12 @@ def average(bucket: Bucket) -> Iterator[Any]:
     yield bucket.allreduce(bucket.vector, pycoll.AVG)
 
 
+def exact_average(bucket: Bucket) -> Iterator[Any]:
+    """Average with ``op="exact_sum"``: gradients of ranks are added exactly, so that their order does not matter."""
+    yield bucket.allreduce(bucket.vector, pycoll.EXACT_SUM)
+    bucket.vector /= bucket.comm.size
+
+
 class Cast:
     """A hook that sends and sums gradients in another dtype; float16 and bfloat16 have half the bytes of float32.
 

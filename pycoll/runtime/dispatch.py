@@ -22,6 +22,7 @@ from ..selection.select import Choice, SelectionKey, select
 from . import native, slots
 from .calls import Binder, Call, Prepared
 from .channel import Channel
+from .exact_calls import ExactCall
 from .plans import remember
 from .progress import tasks
 from .task import Task
@@ -34,6 +35,8 @@ def prepare(call: Call, channel: Channel) -> Prepared:
     bind = Binder(channel, call.form)
     try:
         buffers, operation = check(call)
+        if operation and operation.exact:
+            return _prepare_exact(call, channel, buffers, operation, bind)
         chosen, choice = _algorithm(call, channel, buffers, operation)
         if chosen.name == NATIVE and operation and call.read is read and is_opaque(buffers.dtype):
             raise NeedsNativeMPI(f"{call.primitive} of elements of a derived datatype")
@@ -57,6 +60,17 @@ def prepare(call: Call, channel: Channel) -> Prepared:
 
         registered = find_registered_call(channel, key, buffers, operation)
     return Prepared(channel, key, buffers, operation, bind, typed, registered, choice.slots)
+
+
+def _prepare_exact(
+    call: Call, channel: Channel, buffers: CheckedBuffers, operation: Operation, bind: Binder
+) -> ExactCall:
+    choice = Choice("naive", "op=EXACT_SUM")
+    key = _program_key(call, channel, buffers, operation, find(call.primitive, choice.algorithm), choice)
+    exact = ExactCall(channel, key, buffers, operation, bind)
+    exact.algorithm, exact.prepare = call.algorithm, lambda part: prepare(part, channel)
+    exact.check()
+    return exact
 
 
 def run(call: Call, channel: Channel) -> Any:

@@ -25,7 +25,7 @@ from pycoll.schedule.registry import PRIMITIVES
 
 MEASURED = [name for name, primitive in PRIMITIVES.items() if not primitive.varies]
 FORMS = {"blocking": "{}", "nonblocking": "i{}", "persistent": "{}_init"}  # with the names of the functions
-OPERATIONS = ("sum", "prod", "min", "max", "avg")
+OPERATIONS = ("sum", "prod", "min", "max", "avg", "exact_sum")
 ARGUMENTS = ("same", "fresh", "typed")  # the same arrays in each call, new views at other addresses, [array, type]
 ADDRESSES, STEP = 4096, 64  # of new views: their number, which is more than pycoll keeps, and their distance in bytes
 IN_PLACE = ("allgather", "allreduce", "alltoall", "reduce_scatter", "scan")  # every rank can work in place

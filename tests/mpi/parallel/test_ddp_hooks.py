@@ -1,6 +1,7 @@
 """DistributedDataParallel: hooks, and communication before `synchronize`."""
 
 import contextlib
+import math
 import random
 import time
 
@@ -10,7 +11,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll.base import settings
-from pycoll.parallel import SGD, Cast, DistributedDataParallel, TopK
+from pycoll.parallel import SGD, Cast, DistributedDataParallel, TopK, exact_average
 from pycoll.runtime.open_core import why_unusable
 from tests.mpi.native import RANK, SIZE, WORLD
 
@@ -53,6 +54,18 @@ def test_cast(dtype, eps, limit):
                 everyones = [gradients(step, rank)[name] / SIZE for rank in EVERYONE]
                 bound = (SIZE + 1) / 2 * eps * sum(map(np.abs, everyones)) + 2.0**-24 * SIZE
                 assert (np.abs(average - sum(everyones)) <= bound).all()
+
+
+def test_exact_average_does_not_depend_on_the_order_of_ranks():
+    results = []
+    for rank in (RANK, SIZE - 1 - RANK):
+        with DistributedDataParallel(gradients(0), hook=exact_average, **sizes(100)) as ddp:
+            results.append(ddp.average_gradients(gradients(3, rank)))
+            assert_replicas(results[-1])
+    everyones = [gradients(3, rank) for rank in EVERYONE]
+    for name in SHAPES:
+        expected = [math.fsum(each) / SIZE for each in np.transpose([one[name].ravel() for one in everyones])]
+        assert results[0][name].ravel().tolist() == results[1][name].ravel().tolist() == expected
 
 
 def test_cast_overflows_no_sooner_than_the_average():

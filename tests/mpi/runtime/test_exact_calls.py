@@ -1,0 +1,133 @@
+"""Reductions with ``op="exact_sum"`` give the same bits in all forms, by all algorithms, as exact arithmetic."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mpi4py import MPI
+
+import pycoll
+from tests.drawn import examples
+from tests.exact_arithmetic import rounded
+from tests.mpi.native import RANK, SIZE, WORLD
+
+pytestmark = pytest.mark.mpi
+OURS = pycoll.Comm(WORLD)
+DTYPES = ["f4", "f8", "c8", "c16"]
+
+
+def contributions(count, dtype, seed=0):
+    """What each rank contributes: numbers of very different sizes that nearly cancel."""
+    rng, real = np.random.default_rng([count, seed]), np.empty(0, dtype).real.dtype
+    rows = rng.standard_normal((SIZE, count, np.dtype(dtype).itemsize // real.itemsize))
+    rows = (rows * 2.0 ** rng.integers(-40, 40, rows.shape)).astype(real)
+    rows[SIZE // 2 :] -= rows[: SIZE - SIZE // 2]
+    return rows.reshape(SIZE, -1).view(dtype)
+
+
+def sums(rows):
+    """The exact sum of rows."""
+    real = rows.view(rows.real.dtype)
+    add = math.fsum if real.dtype == np.float64 else rounded
+    return np.array([add(column) for column in real.T], real.dtype).view(rows.dtype)
+
+
+def same(found, expected):
+    return found.dtype == expected.dtype and found.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [0, 1, SIZE, 7, 1000])
+def test_all_primitives(dtype, count):
+    rows = contributions(count, dtype)
+    mine, all_ranks, root = rows[RANK].copy(), sums(rows), SIZE - 1
+    assert same(pycoll.allreduce(mine, op=pycoll.EXACT_SUM), all_ranks)
+    assert same(pycoll.scan(mine, op="exact_sum"), sums(rows[: RANK + 1]))
+    before = pycoll.exscan(mine, op="exact_sum")
+    assert RANK == 0 or same(before, sums(rows[:RANK]))
+    at_root = pycoll.reduce(mine, op="exact_sum", root=root)
+    assert same(at_root, all_ranks) if RANK == root else at_root is None
+    counts = [count // SIZE + (rank < count % SIZE) for rank in range(SIZE)]
+    own = slice(sum(counts[:RANK]), sum(counts[: RANK + 1]))
+    assert same(pycoll.reduce_scatter(mine, op="exact_sum", recvcounts=counts), all_ranks[own])
+    assert mine.tobytes() == rows[RANK].tobytes()
+
+
+@pytest.mark.parametrize("count", [SIZE, 11])
+def test_all_forms(count):
+    rows = contributions(count, "f8")
+    mine, expected = rows[RANK].copy(), sums(rows)
+    in_place, recvbuf = mine.copy(), np.empty(count)
+    pycoll.allreduce(MPI.IN_PLACE, in_place, "exact_sum")
+    assert same(in_place, expected)
+    assert same(pycoll.iallreduce(mine, op="exact_sum").wait(), expected)
+    with pycoll.allreduce_init(mine, recvbuf, op="exact_sum") as request:
+        for _ in range(3):
+            recvbuf[:] = 0
+            request.Start()
+            request.Wait()
+            assert same(recvbuf, expected)
+    for method in OURS.Allreduce, lambda *given, op: OURS.Iallreduce(*given, op=op).Wait():
+        recvbuf[:] = 0
+        method([mine, MPI.DOUBLE], recvbuf, op="exact_sum")
+        assert same(recvbuf, expected)
+    lists = [mine[:4].copy(), mine[4:].reshape(1, -1).copy()]
+    pycoll.allreduce(lists, op="exact_sum")
+    assert same(np.concatenate([each.reshape(-1) for each in lists]), expected)
+    assert same(pycoll.allreduce(np.repeat(mine, 2)[::2], op="exact_sum"), expected)
+
+
+@pytest.mark.parametrize("algorithm", ["naive", "tree", "ring", "two_level", "native"])
+def test_all_algorithms(algorithm):
+    rows = contributions(100, "f8")
+    assert same(pycoll.allreduce(rows[RANK], op="exact_sum", algorithm=algorithm), sums(rows))
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=4))
+@examples(10)
+def test_several_in_flight(counts):
+    rows = [contributions(count, "f8", seed) for seed, count in enumerate(counts)]
+    requests = [pycoll.iallreduce(each[RANK].copy(), op="exact_sum") for each in rows]
+    for request, each in zip(reversed(requests), reversed(rows)):
+        assert same(request.wait(), sums(each))
+
+
+def test_the_number_of_ranks_does_not_matter():
+    """Zeros, contributed by more ranks, change nothing."""
+    rows = contributions(50, "f8")
+    half = WORLD.Split(RANK < (SIZE + 1) // 2, RANK)
+    some = pycoll.allreduce(rows[RANK], op="exact_sum", comm=half)
+    rest = pycoll.allreduce(rows[RANK] * (RANK < (SIZE + 1) // 2), op="exact_sum")
+    assert RANK >= (SIZE + 1) // 2 or same(some, rest)
+    half.Free()
+
+
+def test_ranks_in_one_process():
+    rows = contributions(20, "f8")
+    for found in pycoll.local(lambda comm: pycoll.allreduce(rows[comm.rank], op="exact_sum", comm=comm), ranks=SIZE):
+        assert same(found, sums(rows))
+
+
+def test_explain_names_the_calls():
+    with pytest.raises(ValueError, match="explain those, for example alltoall"):
+        pycoll.explain("allreduce", nbytes=8, op="exact_sum")
+
+
+@pytest.mark.parametrize(
+    ("values", "algorithm", "error", "text"),
+    [
+        (np.ones(3, int), None, TypeError, "op=EXACT_SUM is not defined for dtype int64; SUM of integers is exact"),
+        (np.ones(3, np.float16), None, TypeError, "only for single and double precision"),
+        (
+            np.ones(3),
+            "rabenseifner",
+            ValueError,
+            "is not one of the algorithms of alltoall: naive, tree",
+        ),
+    ],
+)
+def test_errors(values, algorithm, error, text):
+    with pytest.raises(error, match=text):
+        pycoll.allreduce(values, op="exact_sum", algorithm=algorithm)
