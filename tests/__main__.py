@@ -28,7 +28,7 @@ LIMIT = 3600.0  # seconds per number of ranks; each test has its own limit as we
 FOLDERS = "pure", "jobs", "slurm", "mpi"  # in this order
 QUICK, ALL = "2,3", "1,2,3,4,5,8"  # numbers of ranks
 # the maximum number of ranks for drivers, for PyTorch and for GPU buffers, with --all
-MOST = {"tests/mpi/parallel": 4, "tests/mpi/torch": 4, "tests/gpu": 3}
+MOST = {"tests/mpi/parallel": 4, "tests/mpi/torch": 3, "tests/gpu": 3}
 ALL_FOLDERS, ALL_CASES = 4, 3  # with more ranks, even --all leaves out all but collectives, and slow cases of these
 COLLECTIVES = "test_collectives*", "test_nonblocking*", "test_registered*", "test_requests_persistent*"
 

@@ -21,6 +21,7 @@ def test_workers_of_a_data_loader_do_not_initialize_mpi(tmp_path):
     assert "MPI initialized: False" in job.output and "MPI initialized: True" not in job.output
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("runner", [[], ["-m", "pycoll.run", "--torch"]])
 def test_persistent_workers_and_processes_of_torch_multiprocessing(runner):
     job = run(2, [*runner, PROGRAMS / "spawned.py"])

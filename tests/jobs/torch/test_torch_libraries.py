@@ -14,6 +14,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 LIBRARIES = {"accelerate": "with_accelerate.py", "lightning_fabric": "with_fabric.py"}
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize(("runner", "backend"), [([], "pycoll"), (["-m", "pycoll.run", "--torch"], "gloo")])
 def test_it_trains(library, runner, backend):

@@ -11,6 +11,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 PROGRAMS = Path(__file__).parent / "programs"
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("program", ["ddp_tutorial.py", "sharding_tutorials.py"])
 def test_with_both_backends(program, tmp_path):
     outputs = []
