@@ -201,6 +201,7 @@ class _Channel:
     """What `pycoll.runtime.dispatch` needs to know of a communicator, whose messages `comm` sends."""
 
     slots = tuned = mailboxes = None
+    front = NoFront()
     registers = near = False
     nonblocking = True  # so that nothing is left to MPI
     by_reference = True
@@ -257,7 +258,8 @@ class LocalComm(_QueuedMessages):
 
     def __init__(self, rank: int, queues: _Queues) -> None:
         super().__init__(rank, queues, False)
-        self._channel, self._front = _Channel(_QueuedMessages(rank, queues, True)), NoFront()
+        self._channel = _Channel(_QueuedMessages(rank, queues, True))
+        self._front = self._channel.front
         self._objects = _Objects(self)
 
     def __repr__(self) -> str:

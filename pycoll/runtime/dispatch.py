@@ -68,9 +68,16 @@ def _prepare_exact(
     choice = Choice("naive", "op=EXACT_SUM")
     key = _program_key(call, channel, buffers, operation, find(call.primitive, choice.algorithm), choice)
     exact = ExactCall(channel, key, buffers, operation, bind)
-    exact.algorithm, exact.prepare = call.algorithm, lambda part: prepare(part, channel)
+    exact.algorithm, exact.prepare = call.algorithm, lambda part: _prepare_part(part, channel)
     exact.check()
     return exact
+
+
+def _prepare_part(part: Call, channel: Channel) -> Prepared:
+    prepared = prepare(part, channel)
+    if part.form == "blocking":
+        remember(prepared, part)
+    return prepared
 
 
 def run(call: Call, channel: Channel) -> Any:

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from .. import core
 from ..arguments.exact_sum import ExactSum
 from ..arguments.memory import is_host
 from ..schedule.registry import find
 from .calls import Call, Prepared
 from .executable import Executable
+from .front import NUMBERS
 from .progress import NOTHING
 
 # how the results reach the ranks that want them; a reduce-scatter is complete without
@@ -91,13 +93,17 @@ class ExactCall(Prepared):
         return [max(0, min(length, elements - rank * length)) for rank in range(size)]
 
     def _call(self, primitive: str, sendbuf: Any, recvbuf: Any) -> Iterator[Executable]:
-        """The parts of a call, in which messages have the tag of this one."""
+        """The parts of a call, in which messages have the tag of this one; none if it runs at once, by a plan."""
         root, form = self.key.root if primitive == "gather" else 0, self.bind.form
+        if form == "blocking":
+            given = NUMBERS[primitive, False], self.algorithm, sendbuf, recvbuf, None, root
+            if self.channel.front.call(*given) is not core.MISSED:
+                return
         call = Call(primitive, self.channel.comm, sendbuf, recvbuf, None, root, self.algorithm, form=form)
         assert self.prepare
         prepared = self.prepare(call)
         prepared.bind = self.bind
-        return prepared.body(prepared.executable)
+        yield from prepared.body(prepared.executable)
 
 
 def _in_blocks(vector: np.ndarray, counts: list[int]) -> np.ndarray:
