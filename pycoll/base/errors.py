@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from mpi4py import MPI
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class _ExplainedError(MPI.Exception):
     """An MPI error with a message."""
 
     code = MPI.ERR_OTHER
+
+    def __new__(cls, text: str) -> Self:
+        """Pass the code, because mpi4py 4.0 reads the arguments here."""
+        return super().__new__(cls, cls.code)
 
     def __init__(self, text: str) -> None:
         super().__init__(self.code)
