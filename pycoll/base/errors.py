@@ -16,7 +16,7 @@ class _ExplainedError(MPI.Exception):
 
     code = MPI.ERR_OTHER
 
-    def __new__(cls, text: str) -> Self:
+    def __new__(cls, *_: object) -> Self:
         """Pass the code, because mpi4py 4.0 reads the arguments here."""
         return super().__new__(cls, cls.code)
 

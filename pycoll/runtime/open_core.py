@@ -155,8 +155,8 @@ class _Waiting:
         self._since = now if first else self._since
         progress()
         try:
-            # the other rank may wait for a message of this one, which MPI sends meanwhile
-            channel.comm.Iprobe(rank) if TOLERANT else MPI.COMM_SELF.Iprobe(0)
+            # the other rank may wait for a message of this one, which MPI sends meanwhile (MPICH 4 not in COMM_SELF)
+            channel.comm.Iprobe(rank if TOLERANT else channel.comm.rank)
         except MPI.Exception as error:
             raise channel.interrupted(f"a collective that waits for rank {rank}", error) from error
         if settings.TIMEOUT and now > self._since + settings.TIMEOUT:
