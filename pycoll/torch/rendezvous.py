@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 5.0  # how long a rank tries one address of rank 0
 
-MARK = "PYCOLL_TORCH_SET"  # the variables that this module has set, also in the process that started this one
+MARK = "SET_BY_PYCOLL"  # the variables that this module has set, also in the process that started this one
 
 _set = dict(each.split("=", 1) for each in os.environ.get(MARK, "").split())
 
