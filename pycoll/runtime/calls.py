@@ -202,14 +202,18 @@ class Prepared:
         """The collective, with the local work before and after it."""
         for load in self.buffers.before:
             load()
+        yield from self._between(executable)
+        for store in self.buffers.after:
+            store()
+
+    def _between(self, executable: Callable[[], Executable]) -> Iterator[Any]:
+        """The collective without the local work before and after it."""
         if self.key.counts_missing:  # ranks that forward blocks of others first get their lengths
             yield from self._exchange_counts()
         if self.by_reference:
             yield from self._rounds(self.key, self.buffers, self.operation)
         else:
             yield executable()
-        for store in self.buffers.after:
-            store()
 
     def task(self, parts: Callable[[], Iterator[Executable]]) -> Task:
         """A task that runs these parts while other calls run."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -67,13 +68,13 @@ def _prepare_exact(
 ) -> ExactCall:
     choice = Choice("naive", "op=EXACT_SUM")
     key = _program_key(call, channel, buffers, operation, find(call.primitive, choice.algorithm), choice)
-    exact = ExactCall(channel, key, buffers, operation, bind)
-    exact.algorithm, exact.prepare = call.algorithm, lambda part: _prepare_part(part, channel)
+    parts = partial(_prepare_part, channel)
+    exact = ExactCall(channel, key, buffers, operation, bind, algorithm=call.algorithm, prepare=parts)
     exact.check()
     return exact
 
 
-def _prepare_part(part: Call, channel: Channel) -> Prepared:
+def _prepare_part(channel: Channel, part: Call) -> Prepared:
     prepared = prepare(part, channel)
     if part.form == "blocking":
         remember(prepared, part)

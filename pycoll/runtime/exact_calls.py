@@ -53,15 +53,8 @@ class ExactCall(Prepared):
         """Nothing that could be made once: each part depends on the one before it."""
         return NOTHING
 
-    def body(self, executable: Callable[[], Executable]) -> Iterator[Any]:
-        """The calls, with the local work before, between and after them."""
-        for load in self.buffers.before:
-            load()
-        yield from self._summed()
-        for store in self.buffers.after:
-            store()
-
-    def _summed(self) -> Iterator[Executable]:
+    def _between(self, executable: Callable[[], Executable]) -> Iterator[Any]:
+        """The calls, and the sums between them."""
         buffers = self.buffers
         source = buffers.recv if buffers.send is None else buffers.send
         assert source is not None
