@@ -9,7 +9,6 @@ Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import numpy as np
 
@@ -92,15 +91,16 @@ def _mend(total: np.ndarray, rows: list[np.ndarray]) -> None:
         if others := [value for value in given if not math.isfinite(value)]:
             total[index] = sum(others)
         elif total.dtype == np.float64:  # float32 has no partial sums that are too large
-            total[index] = _of_fractions(given)
+            total[index] = _of_integers(given)
     zero = total == 0
     if zero.any():
         total[zero] = np.where(np.logical_and.reduce([np.signbit(row) for row in rows])[zero], -0.0, 0.0)
 
 
-def _of_fractions(given: list[float]) -> float:
-    total = sum(map(Fraction, given))
+def _of_integers(given: list[float]) -> float:
+    unit = 2**1074  # a float64 is a multiple of 1 / unit
+    total = sum(numerator * (unit // denominator) for numerator, denominator in map(float.as_integer_ratio, given))
     try:
-        return float(total)
+        return total / unit
     except OverflowError:
         return math.inf if total > 0 else -math.inf

@@ -21,6 +21,7 @@ EXAMPLES = {
     "compare_with_mpi": (2, r"scan \(us\): mpi \d+, naive \d+, tree \d+, ring \d+"),
     "ddp": (2, r"loss 0\.\d+ -> 0\.\d+; difference from one process \S+"),
     "drop_in": (2, r"largest eigenvalue .*; rank 0 sent 200 messages"),
+    "exact_sum": (2, r"2 sources in two orders: \d+ of 1000 plain sums differ, and no exact sum"),
     "elastic": (2, r"weight \[1\. 2\. 3\.\] on 2 ranks"),
     "fsdp": (2, r"loss .*; rank 0 keeps 2112 of 4224 parameters"),
     "gpt": (2, r"step 100: loss 2\.\d+"),
