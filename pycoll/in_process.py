@@ -200,7 +200,7 @@ class _Queues:
 class _Channel:
     """What `pycoll.runtime.dispatch` needs to know of a communicator, whose messages `comm` sends."""
 
-    slots = tuned = mailboxes = None
+    slots = tuned = mailboxes = topology = None
     front = NoFront()
     registers = near = False
     nonblocking = True  # so that nothing is left to MPI

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import math
 import multiprocessing
 import os
 import sys
@@ -30,8 +31,10 @@ from .compiler.program_key import ProgramKey
 from .compiler.programs import compiled
 from .primitives.direct import AND_SUFFIX, find_schedule
 from .schedule.costs import count, disagreements, missing_lines
+from .schedule.neighbors import Neighbors, graph_neighbors, grid_neighbors
 from .schedule.own_file import load, problem, registered
-from .schedule.registry import PRIMITIVES, Algorithm, Hosts, algorithms_of
+from .schedule.proof import ProofError, prove
+from .schedule.registry import COLLECTIVES, NEIGHBORHOODS, Algorithm, Hosts, algorithms_of
 
 SIZES = [*range(1, 18), 23, 32]
 MOST = 1 << 62  # bytes of a message, which is not cut into segments
@@ -50,6 +53,8 @@ class Report(NamedTuple):
     def __str__(self) -> str:
         if self.problem:
             return "WRONG"
+        if self.name.startswith("neighbor_"):
+            return f"{self.proofs} schedules proved"
         parts = [f"{self.proofs} schedules proved"]
         parts += ["formulas disagree with the counts"] if self.formulas else []
         if self.missing:
@@ -96,12 +101,40 @@ def cases(algorithm: Algorithm, sizes: Sequence[int]) -> Iterator[tuple[int, int
 
 def examine(algorithm: Algorithm, sizes: Sequence[int]) -> Report:
     """Prove an algorithm up to the first wrong case; if there is none, compare its formulas with the counts."""
+    if algorithm.primitive.near:
+        return examine_between_neighbors(algorithm, sizes)
     proofs = 0
     for case in cases(algorithm, sizes):
         if wrong := problem(algorithm, *case):
             return Report(str(algorithm), proofs, wrong)
         proofs += 1
     return Report(str(algorithm), proofs, "", formula_problems(algorithm, sizes), missing_lines(algorithm))
+
+
+def examine_between_neighbors(algorithm: Algorithm, sizes: Sequence[int]) -> Report:
+    """Prove an algorithm for several topologies."""
+    proofs = 0
+    for size in sizes:
+        for text, neighbors in topologies(size):
+            try:
+                prove(algorithm, size, neighbors=neighbors)
+            except ProofError as error:
+                return Report(str(algorithm), proofs, f"{text}: {error}")
+            proofs += 1
+    return Report(str(algorithm), proofs)
+
+
+def topologies(size: int) -> Iterator[tuple[str, list[Neighbors]]]:
+    """All grids of up to three dimensions, and graphs in which some ranks have several edges, some to themselves."""
+    sides = [side for side in range(1, size + 1) if size % side == 0]
+    for dimensions in (1, 2, 3):
+        for dims in product(sides, repeat=dimensions):
+            if math.prod(dims) == size:
+                for periods in product((False, True), repeat=dimensions):
+                    yield f"grid {dims}, periods {periods}", grid_neighbors(dims, periods)
+    for most in (0, 1, 2, 5):
+        edges = [(rank, rank * rank * (each + 1) % size) for rank in range(size) for each in range(rank % (most + 1))]
+        yield f"graph {edges}", graph_neighbors(size, edges)
 
 
 def formula_problems(algorithm: Algorithm, sizes: Sequence[int]) -> list[str]:
@@ -172,7 +205,7 @@ def sizes(text: str) -> list[int]:
 def parser() -> Parser:
     """The parser of the command line."""
     options = Parser(prog="python -m pycoll.prove", description=__doc__, allow_abbrev=False)
-    options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
+    options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(COLLECTIVES)}")
     options.add_argument("algorithm", nargs="?", help=f"an algorithm of the primitive (default: all); {AND_SUFFIX}")
     options.add_argument("--all", action="store_true", help="prove every algorithm of every primitive")
     options.add_argument("-n", "--ranks", type=sizes, default=SIZES, help="numbers of ranks (default: 1-17,23,32)")
@@ -192,6 +225,8 @@ def steps_of(algorithm: Algorithm, size: int, rank: int, nbytes: int | None) -> 
     nbytes = 8 * size if nbytes is None else nbytes
     if nbytes < 0:
         raise ValueError(f"--bytes {nbytes} is negative")
+    if algorithm.primitive.near:
+        raise ValueError(f"--steps does not support {algorithm.primitive.name}, which depends on the topology")
     number = 2 if algorithm.pipelined else 1
     if wrong := problem(algorithm, size, 0, number, None):
         raise ValueError(f"{algorithm} is wrong: {wrong}")
@@ -209,7 +244,8 @@ def chosen(options: Any) -> list[tuple[str, str]]:
         return [(options.primitive, options.algorithm)]
     if options.primitive:
         algorithms_of(options.primitive)
-    names = registered() if in_file is None else in_file
+    between_neighbors = [(primitive, name) for primitive in NEIGHBORHOODS for name in algorithms_of(primitive)]
+    names = [*registered(), *between_neighbors] if in_file is None else in_file
     return [name for name in names if options.primitive in (None, name[0])]
 
 
@@ -235,7 +271,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     reports = examine_all(names, options.ranks, options.file)
     show(reports)
     for report, name in zip(reports, names):
-        if report.formulas or (len(names) == 1 and not report.problem):
+        if report.formulas or (len(names) == 1 and not report.problem and name[0] not in NEIGHBORHOODS):
             print(f"\n{report.name}:" if len(names) > 1 else "")
             print("\n".join(counts_table(find_schedule(*name), options.ranks)))
     wrong, disagreeing, incomplete = (

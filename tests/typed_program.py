@@ -82,6 +82,40 @@ def objects(comm: MPI.Intracomm) -> None:
         assert RANK == 0
 
 
+def neighbors(comm: MPI.Intracomm) -> None:
+    """Exchange blocks with the neighbors in a ring."""
+    grid = comm.Create_cart([SIZE], [True])
+    ours: pycoll.Cartcomm = pycoll.Comm(comm).Create_cart([SIZE], [True])
+    two, result = np.ones(2), np.empty(2)
+    pycoll.neighbor_allgather(two, comm=grid)
+    pycoll.neighbor_allgatherv(two, [None, [2, 2]], comm=grid)
+    pycoll.neighbor_alltoall(two, result, comm=grid, algorithm="direct")
+    pycoll.neighbor_alltoallv([two, [1, 1]], [None, [1, 1]], comm=grid)
+    typed = [1, 1], [0, 8], [MPI.DOUBLE] * 2
+    pycoll.neighbor_alltoallw([two, *typed], [result, *typed], comm=grid)
+    pycoll.waitall(
+        [
+            pycoll.ineighbor_allgather(two, comm=grid),
+            pycoll.ineighbor_allgatherv(two, [None, [2, 2]], comm=grid),
+            pycoll.ineighbor_alltoall(two, comm=grid),
+            pycoll.ineighbor_alltoallv([two, [1, 1]], [None, [1, 1]], comm=grid),
+            pycoll.ineighbor_alltoallw([two, *typed], [result, *typed], comm=grid),
+        ]
+    )
+    made = [
+        pycoll.neighbor_allgather_init(two, comm=grid),
+        pycoll.neighbor_allgatherv_init(two, [None, [2, 2]], comm=grid),
+        pycoll.neighbor_alltoall_init(two, comm=grid),
+        pycoll.neighbor_alltoallv_init([two, [1, 1]], [None, [1, 1]], comm=grid),
+        pycoll.neighbor_alltoallw_init([two, *typed], [result, *typed], comm=grid),
+    ]
+    for request in made:
+        request.Free()
+    ours.Neighbor_alltoall(two, result, algorithm="native")
+    ours.Ineighbor_alltoall(two, result).Wait()
+    assert result.tolist() == [1, 1]
+
+
 def _places() -> list[int]:
     return [32 * rank for rank in range(SIZE)]
 
@@ -225,6 +259,7 @@ def errors() -> None:
 if __name__ == "__main__":
     blocking(WORLD)
     objects(WORLD)
+    neighbors(WORLD)
     nonblocking()
     persistent()
     messages()

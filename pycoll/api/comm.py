@@ -33,6 +33,7 @@ from ..runtime.failures import rank_failed
 from ..runtime.front import METHODS
 from ..runtime.interruptions import interruptions_delayed
 from ..selection.choices import Choices
+from .comm_neighbors import NeighborMethods
 from .comm_objects import ObjectMethods
 from .watched import watch
 
@@ -421,7 +422,7 @@ class Comm(ObjectMethods):
         return child, request
 
 
-class Cartcomm(Comm, MPI.Cartcomm):
+class Cartcomm(NeighborMethods, Comm, MPI.Cartcomm):  # type: ignore[misc]  # its requests are not those of MPI
     """A communicator with a Cartesian topology whose collectives run the schedules of pycoll."""
 
     def Sub(self, remain_dims: Sequence[bool]) -> Cartcomm:
@@ -440,11 +441,11 @@ class Cartcomm(Comm, MPI.Cartcomm):
         return self._child(Cartcomm, super().Sub, remain_dims)
 
 
-class Graphcomm(Comm, MPI.Graphcomm):
+class Graphcomm(NeighborMethods, Comm, MPI.Graphcomm):  # type: ignore[misc]  # its requests are not those of MPI
     """A communicator with a graph topology whose collectives run the schedules of pycoll."""
 
 
-class Distgraphcomm(Comm, MPI.Distgraphcomm):
+class Distgraphcomm(NeighborMethods, Comm, MPI.Distgraphcomm):  # type: ignore[misc]  # its requests are not those of MPI
     """A communicator with a distributed graph topology whose collectives run the schedules of pycoll."""
 
 
@@ -456,4 +457,6 @@ _KINDS: dict[int, type[Comm]] = {
 }
 
 
-watch(Comm, [*METHODS, *(f"I{_method.lower()}" for _method in METHODS)], True)
+_METHODS = [*METHODS, *(f"I{_method.lower()}" for _method in METHODS)]
+watch(Comm, [_method for _method in _METHODS if hasattr(Comm, _method)], True)
+watch(NeighborMethods, [_method for _method in _METHODS if not hasattr(Comm, _method)], True)

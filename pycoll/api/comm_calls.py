@@ -19,6 +19,7 @@ from ..runtime.front import METHODS
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.native import suits_mpi
 from ..runtime.task import CoreTask
+from ..runtime.topology import Topology, neighbors_of
 from ..selection.choices import algorithm_from_environment, primitive_called
 from .collectives import NO_FRONT, allgather, front_of, run_uncached
 from .comm_messages import DeviceMessages
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 # the numbers of the methods for the front, in the order of `METHODS`
 BCAST, SCATTER, GATHER, REDUCE, ALLGATHER, ALLREDUCE, REDUCE_SCATTER, ALLTOALL, BARRIER = range(9)
 SCAN, EXSCAN, SCATTERV, GATHERV, ALLGATHERV, ALLTOALLV, ALLTOALLW, REDUCE_SCATTER_COUNTS = range(9, 17)
+NEIGHBOR_ALLGATHER, NEIGHBOR_ALLGATHERV, NEIGHBOR_ALLTOALL, NEIGHBOR_ALLTOALLV, NEIGHBOR_ALLTOALLW = range(17, 22)
 
 
 class Calls(DeviceMessages):
@@ -124,7 +126,8 @@ def _left_to_mpi(call: Call) -> bool:
 
     Attaching would wait for the other ranks.
     """
-    buffers, operation = check(call)
+    neighbors = neighbors_of(call.comm)
+    buffers, operation = check(call, Topology(neighbors, "") if neighbors else None)
     chosen = call.algorithm or algorithm_from_environment(call.primitive) or known_choices(call.comm)
     if chosen or not (settings.NATIVE and is_host(buffers.send) and is_host(buffers.recv)):
         return False

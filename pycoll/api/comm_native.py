@@ -36,7 +36,8 @@ def native(comm: MPI.Intracomm, method: str, why: object, given: dict[str, Any])
     types: dict[int, MPI.Datatype] = {}
     if method.endswith("_init"):
         given = given | {name: _with_own_type(given[name], types) for name in ("sendbuf", "recvbuf")}
-    function = getattr(MPI.Intracomm, f"I{method.lower()}" if waits else method)
+    name = f"I{method.lower()}" if waits else method
+    function = getattr(MPI.Topocomm if "eighbor" in name else MPI.Intracomm, name)
     names = [name for name in inspect.signature(function).parameters if name in given]
     request = function(comm, **{name: given[name] for name in names})
     if waits:

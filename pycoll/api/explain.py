@@ -19,7 +19,7 @@ from ..runtime.channel import Channel
 from ..runtime.dispatch import check_root, program_key
 from ..runtime.registered_calls import can_use_registered, uses_registered
 from ..runtime.tuned import tuning_state
-from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, algorithms_of, find
+from ..schedule.registry import COLLECTIVES, NATIVE, Algorithm, algorithms_of, find
 from ..selection.select import Choice, SelectionKey, registered_limit, select
 from ..selection.tuning_file import Candidate
 
@@ -138,17 +138,19 @@ def explain(
     TypeError
         For an `nbytes` that is not an integer.
     ValueError
-        If the primitive or the algorithm is unknown, `nbytes` is negative, `root` is not a rank, or `op` is
-        "exact_sum".
+        If the primitive or the algorithm is unknown or between neighbors, `nbytes` is negative, `root` is not a rank,
+        or `op` is "exact_sum".
     """
     algorithms_of(primitive)
+    if COLLECTIVES[primitive].near:
+        raise ValueError(f"{primitive} always sends each block directly, unless the call says algorithm='native'")
     if not isinstance(nbytes, int | np.integer):
         raise TypeError(f"nbytes must be an integer, not {nbytes!r}")
     if nbytes < 0:
         raise ValueError(f"nbytes={nbytes} is negative")
     channel = attach(comm)
     check_root(root, channel.size)
-    dtype, operation = np.dtype(dtype), resolve(op) if PRIMITIVES[primitive].reduces else None
+    dtype, operation = np.dtype(dtype), resolve(op) if COLLECTIVES[primitive].reduces else None
     if operation and operation.exact:
         raise ValueError("op=EXACT_SUM consists of calls that move blocks: explain those, for example alltoall")
     commutative = operation is None or operation.commutative

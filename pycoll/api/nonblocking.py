@@ -14,8 +14,8 @@ from typing import Any, ParamSpec
 
 from ..arguments.check_buffers import check_buffers
 from ..arguments.mpi_arguments import read_varying
-from ..schedule.registry import PRIMITIVES
-from . import collectives
+from ..schedule.registry import COLLECTIVES
+from . import collectives, neighbors
 from .requests import Persistent, Request, initialize, start
 from .watched import watch
 
@@ -37,7 +37,8 @@ def _persistent(blocking: Callable[P, Any]) -> Callable[P, Persistent]:
 def _form(begin: Callable[..., Any], blocking: Callable[..., Any], name: str, kind: str, returns: str) -> Any:
     """Make a function with the parameters of a blocking one."""
     primitive, signature = blocking.__name__, inspect.signature(blocking)
-    read = read_varying if PRIMITIVES[primitive].varies else check_buffers
+    known = COLLECTIVES[primitive]
+    read = read_varying if known.varies or known.near else check_buffers
     defaults = {each.name: each.default for each in signature.parameters.values() if each.default is not each.empty}
     positional = [each.name for each in signature.parameters.values() if each.kind is not each.KEYWORD_ONLY]
     names = signature.parameters.keys()
@@ -76,6 +77,11 @@ igatherv = _nonblocking(collectives.gatherv)
 iallgatherv = _nonblocking(collectives.allgatherv)
 ialltoallv = _nonblocking(collectives.alltoallv)
 ialltoallw = _nonblocking(collectives.alltoallw)
+ineighbor_allgather = _nonblocking(neighbors.neighbor_allgather)
+ineighbor_allgatherv = _nonblocking(neighbors.neighbor_allgatherv)
+ineighbor_alltoall = _nonblocking(neighbors.neighbor_alltoall)
+ineighbor_alltoallv = _nonblocking(neighbors.neighbor_alltoallv)
+ineighbor_alltoallw = _nonblocking(neighbors.neighbor_alltoallw)
 
 bcast_init = _persistent(collectives.bcast)
 scatter_init = _persistent(collectives.scatter)
@@ -93,5 +99,10 @@ gatherv_init = _persistent(collectives.gatherv)
 allgatherv_init = _persistent(collectives.allgatherv)
 alltoallv_init = _persistent(collectives.alltoallv)
 alltoallw_init = _persistent(collectives.alltoallw)
+neighbor_allgather_init = _persistent(neighbors.neighbor_allgather)
+neighbor_allgatherv_init = _persistent(neighbors.neighbor_allgatherv)
+neighbor_alltoall_init = _persistent(neighbors.neighbor_alltoall)
+neighbor_alltoallv_init = _persistent(neighbors.neighbor_alltoallv)
+neighbor_alltoallw_init = _persistent(neighbors.neighbor_alltoallw)
 
-watch(sys.modules[__name__], [f"i{_primitive}" for _primitive in PRIMITIVES])
+watch(sys.modules[__name__], [f"i{_name}" for _name in COLLECTIVES])

@@ -56,7 +56,7 @@ def _read(
     if primitive.name == "barrier" or (recvcounts is None and _plain(sendbuf) and _plain(recvbuf)):
         try:
             checked = check_buffers(primitive, sendbuf, recvbuf, rank, size, root)
-            checked.elements = _elements(checked.dtype)
+            checked.elements = elements_of(checked.dtype)
             return checked
         except (TypeError, ValueError):
             pass  # MPI may accept them: for example arrays of different dtypes with the same number of bytes
@@ -104,11 +104,11 @@ def _read_simple(
     arguments.before = [*before, *arguments.before]
     arguments.after = recv.store if recv and not (primitive.name == "bcast" and rank == root) else []
     arguments.result = None
-    arguments.elements = _elements(*(view.dtype for view in (send, recv) if view))
+    arguments.elements = elements_of(*(view.dtype for view in (send, recv) if view))
     return arguments
 
 
-def _elements(*dtypes: np.dtype | None) -> str:
+def elements_of(*dtypes: np.dtype | None) -> str:
     """The first of these dtypes, for comparing it across ranks; any may be moved as single bytes."""
     return next((str(dtype) for dtype in dtypes if dtype and dtype.itemsize > 1), "")
 
@@ -215,12 +215,13 @@ def read_varying(
     sends = extents if in_place else None if send is None else send.extents
     if send and recv:
         if strict and primitive.name != "alltoallw":
-            _check_dtypes(sendbuf, recvbuf, send, recv)
+            check_same_dtype(sendbuf, recvbuf, send, recv)
         _check_own_block(primitive, send, recv, rank)
         if is_same(send.array, recv.array) and send.extents == recv.extents:
             send.array = copied(send.array, send.load)
-        _check_apart(send, recv)
-    _check_disjoint(extents)
+        check_blocks_apart(send, recv)
+    else:
+        _check_disjoint(extents)
     return CheckedBuffers(
         None if send is None else send.array,
         None if recv is None else recv.array,
@@ -232,7 +233,7 @@ def read_varying(
         extents or (),
         before=[*(send.load if send else []), *(recv.load if recv and in_place else [])],
         after=recv.store if recv else [],
-        elements=_elements(*(view.dtype for view in (send, recv) if view)),
+        elements=elements_of(*(view.dtype for view in (send, recv) if view)),
     )
 
 
@@ -262,7 +263,7 @@ def _allocated(primitive: Primitive, recvbuf: Any, send: BufferView | None, rank
     return recvbuf, recvbuf
 
 
-def _check_dtypes(sendbuf: Any, recvbuf: Any, send: BufferView, recv: BufferView) -> None:
+def check_same_dtype(sendbuf: Any, recvbuf: Any, send: BufferView, recv: BufferView) -> None:
     """Raise TypeError if arrays that were passed without a datatype have different dtypes."""
     named = any(parse(spec, vector=True).datatype for spec in (sendbuf, recvbuf))
     if not named and send.dtype and recv.dtype and send.dtype != recv.dtype:
@@ -276,8 +277,9 @@ def _check_own_block(primitive: Primitive, send: BufferView, recv: BufferView, r
         raise ValueError(f"rank {rank} sends {sent} bytes to itself (sendbuf), but receives {expected} (recvbuf)")
 
 
-def _check_apart(send: BufferView, recv: BufferView) -> None:
-    """Raise ValueError if a received block overlaps a sent one."""
+def check_blocks_apart(send: BufferView, recv: BufferView) -> None:
+    """Raise ValueError if a received block overlaps a sent one, or another received one."""
+    _check_disjoint(recv.extents)
     (ours, end), (theirs, last) = bounds(send.array), bounds(recv.array)
     if ours >= last or theirs >= end:
         return

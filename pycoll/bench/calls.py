@@ -34,10 +34,12 @@ from .machine import alone, disturbed
 from .results import document, table
 
 SETS = 4  # sets of arrays
+NEIGHBORS = 4  # of a rank in a periodic grid of two dimensions
 BLOCK = 2e-3  # seconds of consecutive calls between two barriers
 # The arguments: x and y are vectors or blocks of the size of the column, s and r have such a block for each rank, and z
-# is a block of the vector v.  Names in brackets stand for buffers with counts, as in ``[r, counts, MPI.FLOAT]``; those
-# in braces for a matrix with a datatype for each column, as in ``[r, types]``.
+# is a block of the vector v; g and h have a block for each neighbor in a periodic grid of two dimensions.  Names in
+# brackets stand for buffers with counts, as in ``[r, counts, MPI.FLOAT]``; those in braces for a matrix with a
+# datatype for each column, as in ``[r, types]``.
 CALLS = {
     "Allreduce": "x y",
     "Reduce": "x y",
@@ -61,6 +63,9 @@ CALLS = {
     "Ibcast": "x",
     "Ialltoall": "s r",
     "Allreduce_init": "x y",
+    "Neighbor_allgather": "x h",
+    "Neighbor_alltoall": "g h",
+    "Neighbor_alltoall_init": "g h",
 }
 NAMED = {
     f"{call} {algorithm}": CALLS[call]
@@ -112,8 +117,10 @@ class Buffers:
         blocks = self.ranks if name == "v" and self.method == "Reduce_scatter_block" else 1
         if name.strip("[]{}") in ("s", "r"):
             length, blocks = self.count * self.ranks, self.ranks
+        if name in ("g", "h"):
+            length, blocks = self.count * NEIGHBORS, NEIGHBORS
         array = self.allocate(length)
-        array[...] = name.strip("[]{}") in ("x", "v", "s")  # y is 0, so that sums in place do not grow
+        array[...] = name.strip("[]{}") in ("x", "v", "s", "g")  # y is 0, so that sums in place do not grow
         self.arrays.append(array)
         if name.startswith("{"):
             return [array, columns(self.count, self.ranks)]
@@ -169,6 +176,12 @@ def repeated(comm: MPI.Intracomm, call: str, sets: list[Arguments], requests: li
     return nonblocking if call.startswith("I") else blocking
 
 
+@cache
+def _grid(comm: MPI.Intracomm) -> MPI.Cartcomm:
+    """Return a periodic grid of two dimensions."""
+    return comm.Create_cart(MPI.Compute_dims(comm.size, NEIGHBORS // 2), [True] * (NEIGHBORS // 2))
+
+
 def measure(
     comm: MPI.Intracomm, ours: pycoll.Comm, call: str, size: int, seconds: float, registered: bool, typed: bool = False
 ) -> dict[str, Any]:
@@ -181,6 +194,9 @@ def measure(
         if registered:
             buffers = Buffers(comm.size, size, call, partial(pycoll.empty, dtype=np.float32, comm=ours), typed)
             ours_sets = buffers.sets
+    if call.startswith("Neighbor"):
+        comm = _grid(comm)
+        ours = pycoll.Comm(comm)
     requests: list[Any] = []
     loops = {"mpi": repeated(comm, call, sets, requests), "comm": repeated(ours, call, ours_sets, requests)}
     took = {name: _seconds(comm, loop) for name, loop in loops.items()}

@@ -22,6 +22,8 @@ def layout(call: ProgramKey) -> Layout:
     """Return the layout for one rank."""
     if call.counts_missing:
         return _table_of_counts(call)
+    if call.neighbors:
+        return _between_neighbors(call)
     primitive, parts = call.algorithm.primitive, call.algorithm.parts(call.size, call.segments, call.hosts)
     block_size = call.length * call.itemsize
     sizes = [n * call.itemsize for n in split(call.length, parts)] if primitive.cuts else [block_size] * parts
@@ -49,6 +51,16 @@ def layout(call: ProgramKey) -> Layout:
         return known.size
 
     return Layout(nbytes, held, wanted)
+
+
+def _between_neighbors(call: ProgramKey) -> Layout:
+    """Return a layout with a block for each edge; an all-gather sends its only block along all of them."""
+    assert call.neighbors and call.sends is not None and call.recvs is not None
+    incoming, outgoing = call.neighbors
+    sends = call.sends if call.algorithm.primitive.takes_all else call.sends * len(outgoing)
+    held: dict[Block, Region] = {edge: Region(SEND, *extent) for edge, extent in zip(outgoing, sends) if edge}
+    wanted: dict[Block, Region] = {edge: Region(RECV, *extent) for edge, extent in zip(incoming, call.recvs) if edge}
+    return Layout(lambda edge: (wanted.get(edge) or held[edge]).size, held, wanted)
 
 
 def _pair(block: Any) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+from ..schedule.neighbors import Neighbors
 from ..schedule.registry import Algorithm, Hosts
 
 Extents = tuple[tuple[int, int], ...]  # (start, size) in bytes, for each block of a buffer
@@ -27,7 +28,8 @@ class ProgramKey(NamedTuple):
     - `sends`, `recvs`: the positions of input and output, if blocks differ in size;
     - `counts`: the bytes of blocks as other ranks sent them, row by row.  If the algorithm needs counts, a key without
       them is for the part that exchanges them;
-    - `hosts`: the hosts of the ranks, if the algorithm depends on them.
+    - `hosts`: the hosts of the ranks, if the algorithm depends on them;
+    - `neighbors`: those of this rank, for a collective between neighbors.
     """
 
     algorithm: Algorithm
@@ -43,6 +45,7 @@ class ProgramKey(NamedTuple):
     recvs: Extents | None = None
     counts: tuple[int, ...] | None = None
     hosts: Hosts = None
+    neighbors: Neighbors | None = None
 
     @property
     def counts_missing(self) -> bool:

@@ -21,7 +21,7 @@ def compiled(call: ProgramKey) -> Program:
 
 def rounds_of(call: ProgramKey) -> list[Round]:
     """Return the rounds of one rank: those that exchange counts, or those after them."""
-    rounds = list(call.algorithm.schedule(call.rank, call.size, call.root, call.segments, call.hosts))
+    rounds = list(call.algorithm.schedule(call.rank, call.size, call.root, call.segments, call.hosts, call.neighbors))
     if not call.algorithm.needs_counts:
         return rounds
     first = sum(map(_carries_counts, rounds))

@@ -55,6 +55,7 @@ cdef enum:  # what a primitive does with its buffers
     TAKES_ALL = 512  # the send buffer has a block for each rank
     GIVES_ALL = 1024  # the receive buffer has a block of each rank
     TYPES = 2048  # each block has a datatype
+    NEAR = 4096  # there is a block for each neighbor, not for each rank
 
 cdef enum:  # the kinds of calls: methods of `pycoll.Comm` and functions, blocking and nonblocking
     METHOD, LATER_METHOD, FUNCTION, LATER_FUNCTION, KINDS
@@ -101,7 +102,7 @@ def uses_of(primitive):
         uses |= RECEIVES_AT_ROOT
     if primitive.varies:
         uses |= (VECTOR_SENT if primitive.takes_all else 0) | (VECTOR_RECEIVED if primitive.gives_all else 0)
-    return uses | (TYPES if name == "alltoallw" else 0)
+    return uses | (TYPES if name.endswith("alltoallw") else 0) | (NEAR if primitive.near else 0)
 
 
 def set_constants(in_place, known):
@@ -156,6 +157,8 @@ cdef class Front:
         The slots of the host, if programs run there.
     rank, size : int
         Those of the communicator.
+    sources, destinations : int
+        The number of neighbors from which it receives, and to which it sends.
     tasks : list
         The collectives in flight; while there are any, MPI runs nothing here.
     background : list
@@ -173,25 +176,28 @@ cdef class Front:
     """
 
     cdef Slots slots
-    cdef int rank, size
+    cdef int rank, size, sources, destinations
+    cdef int blocks  # of the buffer that is read
     cdef list tasks, background, asleep
     cdef list natives
     cdef object task, tags
     cdef list hot  # the last plan of each primitive and kind of call
     cdef dict plans
     cdef long long *counts  # of the send buffer, then of the receive buffer: datatypes, counts and displacements
-    cdef int counted
+    cdef int counted, room
     cdef list uses
 
     def __cinit__(
-        self, Slots slots, int rank, int size, list tasks, list background, list asleep, list uses, list natives, task,
-        tags,
+        self, Slots slots, int rank, int size, int sources, int destinations, list tasks, list background, list asleep,
+        list uses, list natives, task, tags,
     ):
         self.slots, self.rank, self.size = slots, rank, size
+        self.sources, self.destinations = sources, destinations
         self.tasks, self.background, self.asleep = tasks, background, asleep
         self.uses, self.natives, self.task, self.tags = uses, natives, task, tags
         self.hot, self.plans = [None] * (KINDS * len(uses)), {}
-        self.counts = <long long *>PyMem_Malloc(6 * size * sizeof(long long))
+        self.room = 6 * max(size, sources, destinations)
+        self.counts = <long long *>PyMem_Malloc(self.room * sizeof(long long))
         if self.counts == NULL:
             raise MemoryError
 
@@ -423,6 +429,7 @@ cdef class Front:
         if kind >= FUNCTION and not about & (VECTOR_SENT | VECTOR_RECEIVED) and (is_list(sendbuf) or is_list(recvbuf)):
             return False  # a list of arrays
         self.counted = 0
+        self.blocks = self.size
         send.kind = recv.kind = ABSENT
         send.address = recv.address = NULL
         send.nbytes = recv.nbytes = 0
@@ -433,10 +440,14 @@ cdef class Front:
             return False
         if about & SENDS and not (about & SENDS_AT_ROOT and self.rank != root):
             several = about & TAKES_ALL and recvcounts is None
+            if about & NEAR:
+                self.blocks = self.destinations
             if not self.read_buffer(kind, about, sendbuf, False, about & VECTOR_SENT, several, send):
                 return False
         if about & RECEIVES and not (about & RECEIVES_AT_ROOT and self.rank != root):
             writable = not (about & KEEPS_AT_ROOT and self.rank == root)
+            if about & NEAR:
+                self.blocks = self.sources
             several = (about & GIVES_ALL or (about & TAKES_ALL and send.kind == IN_PLACE)) and recvcounts is None
             if not self.read_buffer(kind, about, recvbuf, writable, about & VECTOR_RECEIVED, several, recv):
                 return False
@@ -506,8 +517,8 @@ cdef class Front:
             to.count = spec[1]
             return True
         if several:  # the count is that of a block
-            type_size *= self.size
-        if not 0 <= spec[1] <= to.nbytes // type_size:
+            type_size *= self.blocks
+        if type_size == 0 or not 0 <= spec[1] <= to.nbytes // type_size:
             return False
         to.nbytes = <Py_ssize_t>spec[1] * type_size
         return True
@@ -515,7 +526,7 @@ cdef class Front:
     cdef bint read_types(self, spec, Py_ssize_t n, Buffer *to) except -1:
         """Read the datatypes, counts and displacements of blocks; which fit in the buffer if they did before."""
         types = spec[n - 1]
-        if len(types) != self.size:
+        if len(types) != self.blocks or self.counted + self.blocks > self.room:
             return False
         for datatype in types:
             if type(datatype) is not datatype_class or not datatype:
@@ -532,7 +543,7 @@ cdef class Front:
         return self.read_counts(counts) and self.read_counts(displs)
 
     cdef bint read_counts(self, counts) except -1:
-        """Append counts or displacements, one integer for each rank; nothing else is read here."""
+        """Append counts or displacements, one integer for each block; nothing else is read here."""
         cdef long long *to = self.counts + self.counted
         cdef int i
         if type(counts) is list or type(counts) is tuple:
@@ -542,14 +553,14 @@ cdef class Front:
         else:
             if not np.PyArray_CheckExact(counts) or (<np.ndarray>counts).ndim != 1 or not np.PyArray_ISINTEGER(<np.ndarray>counts):
                 return False
-        if len(counts) != self.size or self.counted > 5 * self.size:
+        if len(counts) != self.blocks or self.counted + self.blocks > self.room:
             return False
         try:
-            for i in range(self.size):
+            for i in range(self.blocks):
                 to[i] = counts[i]
         except OverflowError:
             return False
-        self.counted += self.size
+        self.counted += self.blocks
         return True
 
 

@@ -60,6 +60,9 @@ Alltoallv: TypeAlias = AlgorithmName | Literal[
 Alltoallw: TypeAlias = AlgorithmName | Literal[
     "naive", "pairwise", "native"
 ]
+Neighbors: TypeAlias = AlgorithmName | Literal[
+    "direct", "native"
+]
 Sharding: TypeAlias = AlgorithmName | Literal[
     "naive", "tree", "ring", "recursive_multiplying:4", "recursive_multiplying:8", "two_level", "swing", "bine",
     "pat:2", "pat:8", "two_level_log"

@@ -27,6 +27,7 @@ from .open_core import open_core
 from .progress import drain, tasks, until
 from .progress_thread import forget_watched
 from .recording.steps import identity, ranks_in
+from .topology import Topology, topology_of, with_topology
 from .tuned import fitting
 
 # Channels by the handle of the communicator of the caller.  MPI may reuse a handle after the communicator is freed, so
@@ -74,11 +75,12 @@ def attach(comm: MPI.Comm | None = None) -> Channel:
     what = "the first call of pycoll on this communicator"
     with interruptions_delayed(), failures_named(comm, what):
         try:
-            private, request = MPI.Intracomm(comm).Idup()  # not Dup, so that collectives in flight progress meanwhile
+            private, request = with_topology(comm).Idup()  # not Dup, so that collectives in flight progress meanwhile
             until(request.Test, what, partial(missing, comm, "made this call"))
         except MPI.Exception as error:
             raise explained(error) from error
-        return _register(comm, private, facts_of(private), _chosen.get(comm.handle))
+        facts = facts_of(private)
+        return _register(comm, private, facts, _chosen.get(comm.handle), topology_of(private))
 
 
 def is_new(comm: object) -> bool:
@@ -192,9 +194,16 @@ def shrink(comm: MPI.Intracomm) -> MPI.Intracomm:
     return child
 
 
-def _register(comm: MPI.Comm, private: MPI.Intracomm, facts: CommFacts, choices: Choices | None) -> Channel:
+def _register(
+    comm: MPI.Comm,
+    private: MPI.Intracomm,
+    facts: CommFacts,
+    choices: Choices | None,
+    topology: Topology | None = None,
+) -> Channel:
     identity(private)
     channel = Channel(private, facts, Choices() if choices is None else choices, fitting(facts))
+    channel.topology = topology
     channel.mailboxes, channel.slots = open_core(channel)
     if comm.size == 1:
         _warn_if_alone()

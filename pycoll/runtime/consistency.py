@@ -56,16 +56,32 @@ def fingerprint(
         same["recvcounts"] = _sizes(key.sends) if varies else [key.length * key.itemsize] * key.size
     elif primitive.name == "allgatherv":
         same["recvcounts"] = _sizes(key.recvs)
-    elif not varies:
+    elif not (varies or key.neighbors):
         same["count" if primitive.reduces else "bytes"] = key.length
-    if not varies:
+    if not (varies or key.neighbors):
         same["segments"] = key.segments
+    if key.neighbors:
+        return Fingerprint(same, *_by_neighbor(key))
     if not primitive.varies:
         return Fingerprint(same, None, None)
     sends = _sizes(key.sends)
     if key.in_place and not primitive.takes_all and sends:  # the input is one of the blocks of the output
         sends = sends[key.rank : key.rank + 1]
     return Fingerprint(same, sends, _sizes(key.recvs))
+
+
+def _by_neighbor(key: ProgramKey) -> tuple[list[int], list[int]]:
+    """The bytes to and from each rank, along all edges together."""
+    assert key.neighbors and key.sends is not None and key.recvs is not None
+    sends, recvs = [0] * key.size, [0] * key.size
+    extents = key.sends if key.algorithm.primitive.takes_all else key.sends * len(key.neighbors.outgoing)
+    for edge, (_, nbytes) in zip(key.neighbors.outgoing, extents):
+        if edge:
+            sends[edge.to] += nbytes
+    for edge, (_, nbytes) in zip(key.neighbors.incoming, key.recvs):
+        if edge:
+            recvs[edge.source] += nbytes
+    return sends, recvs
 
 
 def _sizes(extents: Extents | None) -> list[int] | None:

@@ -14,11 +14,12 @@ from ..arguments.buffer_spec import NeedsNativeMPI
 from ..arguments.check_buffers import CheckedBuffers, check_buffers
 from ..arguments.memory import is_host
 from ..arguments.mpi_arguments import is_opaque, named_datatype, names_datatype, read, read_elements
+from ..arguments.neighbor_arguments import read_between_neighbors
 from ..arguments.ops import Operation, resolve
 from ..base import settings
-from ..base.errors import CollectiveTimeout, WrongRoot
+from ..base.errors import CollectiveTimeout, MismatchError, WrongCommunicator, WrongRoot
 from ..compiler.program_key import ProgramKey
-from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, algorithms_of, find
+from ..schedule.registry import COLLECTIVES, NATIVE, Algorithm, algorithms_of, find
 from ..selection.select import Choice, SelectionKey, select
 from . import native, slots
 from .calls import Binder, Call, Prepared
@@ -27,6 +28,7 @@ from .exact_calls import ExactCall
 from .plans import remember
 from .progress import tasks
 from .task import Task
+from .topology import Topology
 
 
 def prepare(call: Call, channel: Channel) -> Prepared:
@@ -35,7 +37,7 @@ def prepare(call: Call, channel: Channel) -> Prepared:
     channel.renew()
     bind = Binder(channel, call.form)
     try:
-        buffers, operation = check(call)
+        buffers, operation = check(call, channel.topology)
         if operation and operation.exact:
             return _prepare_exact(call, channel, buffers, operation, bind)
         chosen, choice = _algorithm(call, channel, buffers, operation)
@@ -56,7 +58,7 @@ def prepare(call: Call, channel: Channel) -> Prepared:
     key = _program_key(call, channel, buffers, operation, chosen, choice)
     typed = bool(operation) or call.read is check_buffers
     registered = None
-    if not choice.slots and channel.registers:
+    if not (choice.slots or key.neighbors) and channel.registers:
         from .registered_calls import find_registered_call
 
         registered = find_registered_call(channel, key, buffers, operation)
@@ -93,9 +95,19 @@ def run(call: Call, channel: Channel) -> Any:
     return prepared.buffers.result
 
 
-def check(call: Call) -> tuple[CheckedBuffers, Operation | None]:
+def check(call: Call, topology: Topology | None) -> tuple[CheckedBuffers, Operation | None]:
     """Check the arguments, as far as they can be checked without knowing the channel."""
-    primitive, rank, size = PRIMITIVES[call.primitive], call.comm.rank, call.comm.size
+    primitive, rank, size = COLLECTIVES[call.primitive], call.comm.rank, call.comm.size
+    if primitive.near:
+        if topology is None:
+            raise WrongCommunicator(
+                f"{primitive.name} requires a communicator with a topology, as Create_cart, Create_graph and "
+                "Create_dist_graph make"
+            )
+        if topology.problem:
+            raise MismatchError(f"the ranks have different graphs: {topology.problem}")
+        near = call.sendbuf, call.recvbuf, topology.neighbors
+        return read_between_neighbors(primitive, *near, strict=call.read is not read), None
     if primitive.rooted:
         check_root(call.root, size)
     given = call.sendbuf, call.recvbuf
@@ -163,6 +175,7 @@ def _program_key(
         longest=_longest(channel, buffers, key, nbytes),
         sends=buffers.sends,
         recvs=buffers.recvs,
+        neighbors=channel.topology.neighbors if chosen.primitive.near and channel.topology else None,
     )
 
 
@@ -204,7 +217,9 @@ def _algorithm(
     same = native.native_is_same(channel.facts, channel.nonblocking, primitive, nbytes, buffers.dtype, operation)
     may_be_native = same and call.form == "blocking"
     from_comm = same and call.form != "persistent" and call.read is read and channel.facts.native
-    registered = channel.registers and _can_use_registered(channel, primitive, operation)
+    registered = (
+        not COLLECTIVES[primitive].near and channel.registers and _can_use_registered(channel, primitive, operation)
+    )
     in_slots = call.form == "blocking" and slots.serves(channel, primitive, buffers.dtype, operation)
     key = SelectionKey(primitive, nbytes, commutative, may_be_native, from_comm, registered, in_slots, channel.near)
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)

@@ -5,16 +5,17 @@ from __future__ import annotations
 from .. import core
 from ..arguments.arrays import IN_PLACE
 from ..arguments.datatypes import predefined
-from ..schedule.registry import PRIMITIVES
+from ..schedule.registry import COLLECTIVES, NEIGHBORHOODS, PRIMITIVES
 from . import native
 from .channel import Channel
 from .progress import tasks
 from .progress_thread import asleep, background
 from .task import CoreTask
 
-METHODS = [native.function_name(name, False) for name in PRIMITIVES] + ["Reduce_scatter"]
-"""The names of methods, indexed by the front's number for the primitive; the last one is Reduce_scatter."""
-NUMBERS = {(name, counts): number for number, name in enumerate(PRIMITIVES) for counts in (False, True)}
+_NAMES = [*PRIMITIVES, "reduce_scatter", *NEIGHBORHOODS]
+METHODS = [native.function_name(name, number == len(PRIMITIVES)) for number, name in enumerate(_NAMES)]
+"""The names of methods, indexed by the front's number for the primitive; Reduce_scatter has counts."""
+NUMBERS = {(name, counts): _NAMES.index(name) for name in _NAMES for counts in (False, True)}
 """The front's number for each primitive, without and with `recvcounts`."""
 NUMBERS["reduce_scatter", True] = len(PRIMITIVES)
 
@@ -25,8 +26,9 @@ def new_front(channel: Channel) -> core.Front | core.NoFront:
     if core.problem:
         return core.NoFront()
     core.set_constants(IN_PLACE, predefined())
-    uses = [core.uses_of(PRIMITIVES[name]) for name in (*PRIMITIVES, "reduce_scatter")]
-    natives = [getattr(comm, name) for name in (*METHODS, *(f"I{name.lower()}" for name in METHODS))]
-    return core.Front(
-        channel.slots, comm.rank, comm.size, tasks, background, asleep, uses, natives, CoreTask, channel.tags
-    )
+    uses = [core.uses_of(COLLECTIVES[name]) for name in _NAMES]
+    # a communicator without a topology has no methods for neighbors
+    natives = [getattr(comm, name, None) for name in (*METHODS, *(f"I{name.lower()}" for name in METHODS))]
+    incoming, outgoing = channel.topology.neighbors if channel.topology else ((), ())
+    ranks = comm.rank, comm.size, len(incoming), len(outgoing)
+    return core.Front(channel.slots, *ranks, tasks, background, asleep, uses, natives, CoreTask, channel.tags)

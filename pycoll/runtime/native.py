@@ -22,7 +22,7 @@ from ..arguments.ops import Operation
 from ..base import settings
 from ..compiler.program import Collective, Program, Step, Wait
 from ..compiler.program_key import Extents, ProgramKey
-from ..schedule.registry import PRIMITIVES
+from ..schedule.registry import COLLECTIVES
 from ..selection.select import CommFacts
 from .executable import Begun
 
@@ -81,7 +81,7 @@ def native_is_same(
 def suits_mpi(primitive: str, nbytes: int, size: int, dtype: np.dtype, op: Operation | None) -> bool:
     """Whether the native collective gives the same results, and can count these bytes; the same on all ranks."""
     alike = op is None or same_arithmetic(dtype, op)
-    small = PRIMITIVES[primitive].varies or nbytes * size < 1 << 31
+    small = COLLECTIVES[primitive].varies or nbytes * size < 1 << 31
     return alike and small and not (settings.TIMEOUT or settings.CHECK)
 
 
@@ -124,11 +124,14 @@ def bound(
     name = function_name(step.primitive, step.sends is not None)
     names = {"blocking": name, "nonblocking": f"I{name.lower()}", "persistent": f"{name}_init"}
     function: Callable[..., Any] = getattr(comm, names[step.form])
-    primitive = PRIMITIVES[step.primitive]
+    primitive = COLLECTIVES[step.primitive]
     if step.primitive == "barrier":
         return function
     type_ = datatype(buffers.dtype) if operation else MPI.BYTE
     itemsize = buffers.dtype.itemsize if operation else 1
+
+    # also where a rank has no block itself: Open MPI does nothing if the count is 0
+    block = next((size for _, size in (*(step.sends or ()), *(step.recvs or ()))), 0)
 
     def spec(array: Any, extents: Extents | None, in_blocks: bool) -> list[Any] | None:
         if array is None:
@@ -137,10 +140,12 @@ def bound(
             (start, size), *_ = extents
             return [MPI.buffer.fromaddress(address(array) + start, size), type_]
         memory = MPI.buffer.fromaddress(address(array), array.nbytes)
+        if primitive.near and not primitive.varies:
+            return [memory, block, type_]
         if extents is None or not (primitive.varies and in_blocks):
             return [memory, type_]
         counts, displs = [size // itemsize for _, size in extents], [start // itemsize for start, _ in extents]
-        types = [type_] * len(counts) if step.primitive == "alltoallw" else type_
+        types = [type_] * len(counts) if step.primitive.endswith("alltoallw") else type_
         return [memory, (counts, displs), types]  # only v-variants get here: they move bytes
 
     send: Any = spec(buffers.send, step.sends, primitive.takes_all)

@@ -11,7 +11,7 @@ from ..arguments.ops import Operation
 from ..compiler.host_gets import host_gets
 from ..compiler.program_key import ProgramKey
 from ..compiler.registered import RegisteredProgram, has_registered_programs, registered_program
-from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm
+from ..schedule.registry import COLLECTIVES, NATIVE, Algorithm
 from ..selection.select import registered_limit
 from .channel import Channel
 
@@ -25,7 +25,7 @@ class RegisteredCall(NamedTuple):
 
 def can_use_registered(channel: Channel, primitive: str, operation: Operation | None) -> bool:
     """Whether there is registered memory that calls of any length can use; the same on all ranks."""
-    known = has_registered_programs(PRIMITIVES[primitive])
+    known = has_registered_programs(COLLECTIVES[primitive])
     return channel.registers and known and (operation is None or operation.predefined)
 
 

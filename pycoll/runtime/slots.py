@@ -12,7 +12,7 @@ from ..arguments.memory import address
 from ..arguments.ops import Operation
 from ..compiler.program import EMPTY, READY, Collective, CopyBytes, Post, Program
 from ..compiler.program_key import ProgramKey
-from ..schedule.registry import PRIMITIVES
+from ..schedule.registry import COLLECTIVES
 from .channel import Channel
 from .core_runs import divisor_of, loop_of
 from .executable import PythonSteps
@@ -24,7 +24,7 @@ def serves(channel: Channel, primitive: str, dtype: np.dtype, operation: Operati
     """Whether blocking calls without a named algorithm can run in the slots; the same on all ranks."""
     facts = channel.facts
     usable = channel.slots is not None and facts.host_count == 1 and facts.host_memory
-    usable = usable and PRIMITIVES[primitive].lengths_known
+    usable = usable and COLLECTIVES[primitive].lengths_known
     return usable and (operation is None or (operation.predefined and _combines(operation, dtype)))
 
 

@@ -15,7 +15,7 @@ of MPI.  It allows the compiler to cut messages into windows of segments without
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -24,6 +24,7 @@ from ..base.numbers import listed, ranks_named
 from .diagnosis import Stuck, messages, peers, wrong_contributions, wrong_form
 from .endless import timed
 from .moves import AFTER, RECEIVES, Block, Blocks, Combine, Copy, Move, Recv, Reduce, Round, Send, check_round
+from .neighbors import Neighbors
 from .registry import Algorithm, Hosts, counts_of
 from .symbols import Expression, Value, Values
 
@@ -96,7 +97,16 @@ _InFlight = dict[tuple[int, int], list[tuple[list[int], int]]]
 class _Run:
     """The lockstep execution of all ranks."""
 
-    def __init__(self, algorithm: Algorithm, size: int, root: int, segments: int, nbytes: Bytes, hosts: Hosts) -> None:
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        size: int,
+        root: int,
+        segments: int,
+        nbytes: Bytes,
+        hosts: Hosts,
+        neighbors: Sequence[Neighbors] | None,
+    ) -> None:
         self.values = Values()
         self.nbytes = nbytes
         self.hazards: list[tuple[int, int]] = []
@@ -106,12 +116,12 @@ class _Run:
         self.ranks = []
         parts = algorithm.parts(size, segments, hosts)
         for rank in range(size):
-            held = {
-                block: self.values.leaf(rank, block) for block in algorithm.primitive.holds(rank, size, root, parts)
-            }
+            edges = neighbors[rank] if neighbors else None
+            holds = filter(None, edges.outgoing) if edges else algorithm.primitive.holds(rank, size, root, parts)
+            held = {block: self.values.leaf(rank, block) for block in holds}
             if rank in algorithm.count_sources(size, root):
                 held[counts_of(rank)] = self.values.leaf(rank, counts_of(rank))
-            schedule = algorithm.schedule(rank, size, root, segments, hosts)
+            schedule = algorithm.schedule(rank, size, root, segments, hosts, edges)
             if not isinstance(schedule, Iterable):
                 why = f"the schedule is not a generator, because it has no yield: it returns {schedule!r}"
                 raise ProofError(f"rank {rank}: {why}")
@@ -290,17 +300,19 @@ def prove(
     nbytes: Bytes = lambda block: 1,
     hosts: Hosts = None,
     watch: Callable[[RankState], object] | None = None,
+    neighbors: Sequence[Neighbors] | None = None,
 ) -> Counts:
     """Run the algorithm symbolically on `size` ranks; raise ProofError if it breaks a promise.
 
     `nbytes` returns the size of a block for the counts (1 by default).  `hosts` lists the host of each rank.  `watch`
-    is called for every rank at the start, in order, and then after each round of a rank.
+    is called for every rank at the start, in order, and then after each round of a rank.  `neighbors` are the edges of
+    each rank, for a collective between neighbors.
     """
     try:
-        run = _Run(algorithm, size, root, segments, nbytes, hosts)
+        run = _Run(algorithm, size, root, segments, nbytes, hosts, neighbors)
         run.watch = watch
         run.execute()
-        _check_goal(run, algorithm, size, root, algorithm.parts(size, segments, hosts))
+        _check_goal(run, algorithm, size, root, algorithm.parts(size, segments, hosts), neighbors)
     except ProofError as error:
         raise ProofError(f"{situation(algorithm, size, root, segments, hosts)}: {error}") from None
     clock = [max(state.clock[i] for state in run.ranks) for i in range(4)]
@@ -322,7 +334,7 @@ def outcomes(
     algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, hosts: Hosts = None
 ) -> list[dict[Block, Expression]]:
     """Return the blocks that each rank wants, and how the algorithm combines them; it is not proved here."""
-    run = _Run(algorithm, size, root, segments, lambda block: 1, hosts)
+    run = _Run(algorithm, size, root, segments, lambda block: 1, hosts, None)
     run.execute()
     parts = algorithm.parts(size, segments, hosts)
     return [
@@ -338,7 +350,9 @@ def situation(algorithm: Algorithm, size: int, root: int, segments: int, hosts: 
     return text + (f", hosts {listed(hosts)}" if hosts else "")
 
 
-def _check_goal(run: _Run, algorithm: Algorithm, size: int, root: int, parts: int) -> None:
+def _check_goal(
+    run: _Run, algorithm: Algorithm, size: int, root: int, parts: int, neighbors: Sequence[Neighbors] | None
+) -> None:
     results: dict[tuple[Block, tuple[int, ...]], int] = {}  # the first rank that has each result
     for rank, state in enumerate(run.ranks):
         if algorithm.primitive.name == "barrier" and state.heard != (1 << size) - 1:
@@ -346,7 +360,8 @@ def _check_goal(run: _Run, algorithm: Algorithm, size: int, root: int, parts: in
             raise ProofError(f"rank {rank} leaves the barrier without having heard from {ranks_named(missing)}")
         promised = tuple(algorithm.primitive.contributors(rank, size))
         counts = [counts_of(source) for source in algorithm.count_sources(size, root)]
-        for block in [*algorithm.primitive.wants(rank, size, root, parts), *counts]:
+        wants = neighbors[rank].incoming if neighbors else algorithm.primitive.wants(rank, size, root, parts)
+        for block in [*filter(lambda block: block is not None, wants), *counts]:
             if block not in state.held:
                 raise ProofError(f"rank {rank} ends without block {block}")
             first = results.setdefault((block, promised), rank)

@@ -11,8 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from typing import Any
 
 from .moves import Block, Schedule
+from .neighbors import Neighbors
 
 # The blocks with which each primitive starts and ends: {block: its index in the send (receive) buffer}, that of a part
 # of the vector or of the block of a rank.
@@ -96,13 +98,14 @@ class Primitive:
     contributors: Callable[[int, int], range] = _everyone  # the ranks that contribute to the result of a rank
     varies: bool = False  # blocks have their own counts and displacements
     counts_from: Callable[[int, int], Sequence[int]] | None = None  # the ranks that know counts that others need
+    near: bool = False  # blocks go to and come from neighbors only, by `pycoll.schedule.neighbors`
     algorithms: dict[str, Algorithm] = field(default_factory=dict)
     families: dict[str, Algorithm] = field(default_factory=dict)  # by their names without a number
 
     @property
     def lengths_known(self) -> bool:
         """Whether each rank knows the lengths of the blocks of all ranks."""
-        return not self.varies or self.name == "allgatherv"
+        return self.name == "allgatherv" or not (self.varies or self.near)
 
 
 _TABLE = [
@@ -133,6 +136,16 @@ _TABLE = [
     Primitive("alltoallw", _outgoing, _incoming, takes_all=True, gives_all=True, varies=True),
 ]
 PRIMITIVES: dict[str, Primitive] = {primitive.name: primitive for primitive in _TABLE}
+_BETWEEN_NEIGHBORS = [
+    Primitive("neighbor_allgather", _nothing, _nothing, gives_all=True, near=True),
+    Primitive("neighbor_allgatherv", _nothing, _nothing, gives_all=True, near=True, varies=True),
+    Primitive("neighbor_alltoall", _nothing, _nothing, takes_all=True, gives_all=True, near=True),
+    Primitive("neighbor_alltoallv", _nothing, _nothing, takes_all=True, gives_all=True, near=True, varies=True),
+    Primitive("neighbor_alltoallw", _nothing, _nothing, takes_all=True, gives_all=True, near=True, varies=True),
+]
+NEIGHBORHOODS: dict[str, Primitive] = {primitive.name: primitive for primitive in _BETWEEN_NEIGHBORS}
+"""The collectives between neighbors, which need a communicator with a topology."""
+COLLECTIVES = PRIMITIVES | NEIGHBORHOODS
 
 
 # The host of each rank, as a number; None means that each rank has its own host.
@@ -230,9 +243,20 @@ class Algorithm:
         """Return the ranks that send their counts to all other ranks in the first rounds."""
         return list(self.primitive.counts_from(size, root)) if self.needs_counts and self.primitive.counts_from else []
 
-    def schedule(self, rank: int, size: int, root: int = 0, segments: int = 1, hosts: Hosts = None) -> Schedule:
+    def schedule(
+        self,
+        rank: int,
+        size: int,
+        root: int = 0,
+        segments: int = 1,
+        hosts: Hosts = None,
+        neighbors: Neighbors | None = None,
+    ) -> Schedule:
         """Generate the rounds of one rank."""
-        given = {"rank": rank, "size": size, "root": root, "segments": segments, "hosts": hosts, "k": self.k}
+        given: dict[str, Any] = {"rank": rank, "size": size, "root": root, "segments": segments, "hosts": hosts}
+        given |= {"k": self.k, "neighbors": neighbors}
+        if self.primitive.near and neighbors is None:
+            raise ValueError(f"{self} depends on the topology of a communicator, which is not known here")
         return self.generator(**{name: given[name] for name in self.parameters})
 
     def __str__(self) -> str:
@@ -248,7 +272,7 @@ def _no_schedule() -> Schedule:
 
 @cache
 def _native(primitive: str) -> Algorithm:
-    return Algorithm(PRIMITIVES[primitive], NATIVE, _no_schedule, whole, True, ())
+    return Algorithm(COLLECTIVES[primitive], NATIVE, _no_schedule, whole, True, ())
 
 
 def algorithm(
@@ -299,6 +323,12 @@ def algorithm(
         return generator
 
     return register
+
+
+def register_for_neighbors(primitive: str, generator: Callable[..., Schedule]) -> None:
+    """Register a generator for a collective between neighbors."""
+    found = Algorithm(NEIGHBORHOODS[primitive], generator.__name__, generator, whole, True, ("rank", "neighbors"))
+    NEIGHBORHOODS[primitive].algorithms[found.name] = found
 
 
 def is_own(algorithm: Algorithm) -> bool:
@@ -372,7 +402,7 @@ def member(family: Algorithm, k: int) -> Algorithm:
 
 def find(primitive: str, name: str) -> Algorithm:
     """Return the registered algorithm with this name, or "native"; raise ValueError that lists the valid names."""
-    if name == NATIVE and isinstance(primitive, str) and primitive in PRIMITIVES:
+    if name == NATIVE and isinstance(primitive, str) and primitive in COLLECTIVES:
         return _native(primitive)  # without importing the others
     catalogue = algorithms_of(primitive)
     return _found(catalogue, primitive, name, [*catalogue, NATIVE])
@@ -399,7 +429,7 @@ def _found(catalogue: dict[str, Algorithm], primitive: str, name: str, valid: li
     if name in catalogue:
         return catalogue[name]
     base, _, number = name.partition(":")
-    if family := PRIMITIVES[primitive].families.get(base):
+    if family := COLLECTIVES[primitive].families.get(base):
         return _member_named(family, name, number)
     why = "has no schedule, because it is the collective of the MPI library; it " if name == NATIVE else ""
     raise ValueError(f"algorithm={name!r} {why}is not one of the algorithms of {primitive}: {', '.join(valid)}")
@@ -419,9 +449,10 @@ _imported: set[str] = set()  # primitives of which all algorithms are registered
 
 def algorithms_of(primitive: str) -> dict[str, Algorithm]:
     """Return all algorithms of a primitive by name, in the order of its file."""
-    if not isinstance(primitive, str) or primitive not in PRIMITIVES:
-        raise ValueError(f"primitive={primitive!r} is not one of: {', '.join(PRIMITIVES)}")
+    if not isinstance(primitive, str) or primitive not in COLLECTIVES:
+        raise ValueError(f"primitive={primitive!r} is not one of: {', '.join(COLLECTIVES)}")
     if primitive not in _imported:
-        importlib.import_module(f"pycoll.primitives.{primitive}")  # waits if another thread is importing it
+        file = "neighbors" if COLLECTIVES[primitive].near else primitive
+        importlib.import_module(f"pycoll.primitives.{file}")  # waits if another thread is importing it
         _imported.add(primitive)
-    return PRIMITIVES[primitive].algorithms
+    return COLLECTIVES[primitive].algorithms

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, MutableMapping
 from functools import cache
 
 from ..base import settings
-from ..schedule.registry import PRIMITIVES, find
+from ..schedule.registry import COLLECTIVES, find
 
 
 def primitive_called(name: str) -> str:
     """The primitive of a function or method of this name; the KeyError for unknown names lists all."""
     primitive = {"reduce_scatter_block": "reduce_scatter"}.get(name.lower(), name.lower())
-    if primitive not in PRIMITIVES:
-        raise KeyError(f"{name!r} is not one of: {', '.join(PRIMITIVES)}")
+    if primitive not in COLLECTIVES:
+        raise KeyError(f"{name!r} is not one of: {', '.join(COLLECTIVES)}")
     return primitive
 
 
@@ -61,7 +61,7 @@ def _variable(primitive: str) -> str:
 
 def known_variables() -> list[str]:
     """The environment variables that pycoll reads."""
-    return [*settings.VARIABLES, *map(_variable, PRIMITIVES)]
+    return [*settings.VARIABLES, *map(_variable, COLLECTIVES)]
 
 
 def unknown_variables() -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from ..schedule.registry import NATIVE, find
+from ..schedule.registry import NATIVE, NEIGHBORHOODS, find
 from .choices import Choices, algorithm_from_environment
 from .rules import PACKED, REGISTERED_FROM, choose, native_up_to, slots_up_to
 from .tuning_file import SHARED_MEMORY, Candidate, Tuned
@@ -105,6 +105,8 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
         reason = f"set by PYCOLL_{primitive.upper()}"
     if name and (commutative or find(primitive, name).ordered):
         return Choice(name, reason)
+    if primitive in NEIGHBORHOODS:
+        return Choice("direct", "by the rules")
     name = choose(primitive, nbytes, facts.size, commutative, facts.host_count)
     limit, source = registered_limit(primitive, tuned) if registered else (0, "")
     shared = source == BY_MEASUREMENT and nbytes >= limit  # all algorithms of pycoll take the same time then

@@ -26,6 +26,7 @@ EXAMPLES = {
     "fsdp": (2, r"loss .*; rank 0 keeps 2112 of 4224 parameters"),
     "gpt": (2, r"step 100: loss 2\.\d+"),
     "gpu": (2, r"skipped: .*|averaged on GPU \d+, .*: 0\.5"),
+    "halo": (2, r"3 dimensions, with borders: 5 steps on 2 ranks, largest difference 0\.0"),
     "overlap": (2, r"all-reduces in flight after computing each of 8 blocks: 0(, \d)+"),
     "own_algorithm": (2, r"chain is proved for up to 12 ranks, and correct on 2"),
     "parameter_server": (2, r"bounded: error \S+, at most \d of 3 steps behind"),

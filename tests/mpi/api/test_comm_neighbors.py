@@ -1,0 +1,274 @@
+"""Collectives between neighbors, compared with those of mpi4py on the same communicators."""
+
+import itertools
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from mpi4py import MPI
+
+import pycoll
+from pycoll.base import settings
+from tests.drawn import examples
+from tests.mpi.native import MANY, RANK, SIZE, WORLD
+
+pytestmark = pytest.mark.mpi
+
+NAMES = ["Neighbor_allgather", "Neighbor_alltoall", "Neighbor_allgatherv", "Neighbor_alltoallv", "Neighbor_alltoallw"]
+
+
+def grids():
+    for dimensions in (1, 2, 3):
+        dims = MPI.Compute_dims(SIZE, dimensions)
+        for periods in itertools.product([False, True], repeat=dimensions):
+            yield WORLD.Create_cart(dims, periods)
+
+
+def graphs():
+    pairs = [(rank + step) % SIZE for rank in range(SIZE) for step in (-1, 1)]
+    yield WORLD.Create_graph([2 * rank + 2 for rank in range(SIZE)], pairs)
+    yield WORLD.Create_dist_graph([RANK], [3], [(RANK + 1) % SIZE, RANK, (RANK + 1) % SIZE])
+    yield WORLD.Create_dist_graph([RANK], [RANK], list(range(RANK)))
+    yield WORLD.Create_dist_graph([], [], [])
+
+
+@pytest.fixture(params=["grid", "graph"])
+def communicators(request):
+    made = list(grids() if request.param == "grid" else graphs())
+    yield made
+    for comm in made:
+        comm.Free()
+
+
+def arguments(name, comm, count, dtype="f8"):
+    """The arguments of a call: send buffer, receive buffer, the array in it."""
+    sources, destinations = comm.inoutedges
+    lengths = [edge_length(source, RANK, count) for source in sources]
+    sent = [edge_length(RANK, to, count) for to in destinations]
+    if "v" not in name and "w" not in name:
+        lengths, sent = [count] * len(sources), [count] * len(destinations)
+    if "allgather" in name:
+        sent = [edge_length(RANK, RANK, count) if "v" in name else count]
+        lengths = [edge_length(source, source, count) if "v" in name else count for source in sources]
+    send = (np.arange(sum(sent)) + 1000 * RANK + 1).astype(dtype)
+    recv = np.full(sum(lengths), -1, dtype)
+    given, got = send, recv
+    if "v" in name:
+        got = [recv, lengths]
+    if name.endswith("alltoallv"):
+        given = [send, sent]
+    if name.endswith("w"):
+        given, got = (typed(array, counts) for array, counts in ((send, sent), (recv, lengths)))
+    return given, got, recv
+
+
+def edge_length(source, to, count):
+    """The length of blocks from one rank to another."""
+    return 0 if min(source, to) < 0 else count + (source + 2 * to) % 3
+
+
+def typed(array, counts):
+    type_ = MPI.Datatype.fromcode(array.dtype.char)
+    displs = np.cumsum([0, *counts])[: len(counts)] * array.itemsize
+    return [array, counts, displs.tolist(), [type_] * len(counts)]
+
+
+def expected(name, comm, count, dtype="f8"):
+    """The result of MPI; Open MPI does nothing on a rank without sources unless the count is given."""
+    send, recv, result = arguments(name, comm, count, dtype)
+    if name in NAMES[:2]:
+        type_ = MPI.Datatype.fromcode(np.dtype(dtype).char)
+        send, recv = [send, count, type_], [recv, count, type_]
+    getattr(comm, name)(send, recv)
+    return result
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_methods_in_all_forms(communicators, name):
+    for comm in communicators:
+        ours = pycoll.Comm(comm)
+        algorithms = [None, None, "direct", *["native"] * (WORLD.allreduce(min(comm.degrees), MPI.MIN) > 0)]
+        for count, dtype in itertools.product((1, 40, 0, 3000), ("f8", "i2")):
+            right = expected(name, comm, count, dtype)
+            for algorithm in algorithms:
+                send, recv, result = arguments(name, comm, count, dtype)
+                getattr(ours, name)(send, recv, algorithm=algorithm)
+                np.testing.assert_array_equal(result, right)
+            send, recv, result = arguments(name, comm, count, dtype)
+            getattr(ours, f"I{name.lower()}")(send, recv).Wait()
+            np.testing.assert_array_equal(result, right)
+            request = getattr(ours, f"{name}_init")(send, recv)
+            for _ in range(2):
+                result[:] = -1
+                request.Start()
+                request.Wait()
+                np.testing.assert_array_equal(result, right)
+            request.Free()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_functions_in_all_forms(communicators, name):
+    function = name.lower()
+    for comm in communicators:
+        right = expected(name, comm, 5)
+        send, recv, result = arguments(name, comm, 5)
+        for algorithm in (None, None, "direct"):
+            result[:] = -1
+            assert getattr(pycoll, function)(send, recv, comm=comm, algorithm=algorithm) is result
+            np.testing.assert_array_equal(result, right)
+        result[:] = -1
+        assert getattr(pycoll, f"i{function}")(send, recv, comm=comm).wait() is result
+        np.testing.assert_array_equal(result, right)
+        with getattr(pycoll, f"{function}_init")(send, recv, comm=comm) as request:
+            result[:] = -1
+            request.Start()
+        np.testing.assert_array_equal(result, right)
+
+
+def test_results_are_allocated():
+    comm = WORLD.Create_dist_graph([RANK], [2], [(RANK + 1) % SIZE, RANK])
+    left = (RANK - 1) % SIZE
+    mine = np.full((2, 3), float(RANK))
+    gathered = pycoll.neighbor_allgather(mine, comm=comm)
+    assert gathered.shape == (2, 2, 3) and sorted(gathered[:, 0, 0]) == sorted([left, RANK])
+    assert pycoll.neighbor_alltoall(mine, comm=comm).shape == (2, 3)
+    assert pycoll.neighbor_alltoall(np.zeros(8), comm=comm).shape == (2, 4)
+    lengths = [source + 1 for source in comm.inedges]
+    varied = pycoll.neighbor_allgatherv(np.full(RANK + 1, RANK), [None, lengths], comm=comm)
+    np.testing.assert_array_equal(varied, np.repeat(comm.inedges, lengths))
+    comm.Free()
+
+
+def test_datatypes_with_gaps():
+    comm = pycoll.Comm(WORLD.Create_cart([SIZE], [True]))
+    column = MPI.DOUBLE.Create_vector(3, 1, 4).Create_resized(0, 8).Commit()
+    grid, halo = np.arange(12.0).reshape(3, 4) + 100 * RANK, np.full((3, 4), -1.0)
+    comm.Neighbor_alltoallw([grid, [1, 1], [8, 16], [column] * 2], [halo, [1, 1], [0, 24], [column] * 2])
+    np.testing.assert_array_equal(halo[:, 0], np.array([2, 6, 10]) + 100 * ((RANK - 1) % SIZE))
+    np.testing.assert_array_equal(halo[:, 3], np.array([1, 5, 9]) + 100 * ((RANK + 1) % SIZE))
+    assert (halo[:, 1:3] == -1).all()
+    column.Free()
+    comm.Free()
+
+
+def test_blocks_outside_of_the_grid_are_not_touched():
+    comm = pycoll.Comm(WORLD.Create_cart([SIZE], [False]))
+    pairs = MPI.DOUBLE.Create_vector(2, 1, 2)  # which is packed
+    send, recv = np.full(8, float(RANK)), np.full(8, -7.0)
+    pairs = pairs.Create_resized(0, 32).Commit()
+    comm.Neighbor_alltoall([send, 1, pairs], [recv, 1, pairs])
+    ends = (recv[:4] == -7.0).all(), (recv[4:] == -7.0).all()
+    assert ends == (RANK == 0, RANK == SIZE - 1)
+    comm.Free()
+
+
+@st.composite
+def drawn_graphs(draw):
+    ranks = st.integers(0, SIZE - 1)
+    edges = draw(st.lists(st.tuples(ranks, ranks), max_size=3 * SIZE))
+    return edges, draw(st.sampled_from(NAMES)), draw(st.integers(0, 300))
+
+
+@examples(15 if MANY else 60)
+@hypothesis.given(case=drawn_graphs())
+def test_drawn_graphs(together, case):
+    together(check_graph, *case)
+
+
+def check_graph(edges, name, count):
+    mine = [to for source, to in edges if source == RANK]
+    comm = WORLD.Create_dist_graph([RANK], [len(mine)], mine)
+    right = expected(name, comm, count)
+    send, recv, result = arguments(name, comm, count)
+    getattr(pycoll.Comm(comm), name)(send, recv)
+    comm.Free()
+    np.testing.assert_array_equal(result, right)
+
+
+def test_requests_of_several_calls_at_once():
+    comm = pycoll.Comm(WORLD.Create_cart([SIZE], [True]))
+    sends, results = np.arange(12.0).reshape(6, 2) + RANK, np.zeros((6, 2))
+    requests = [comm.Ineighbor_alltoall(send, result) for send, result in zip(sends, results)]
+    pycoll.waitall(requests[::-1])
+    left, right = (RANK - 1) % SIZE, (RANK + 1) % SIZE
+    offsets = np.arange(6.0) * 2
+    np.testing.assert_array_equal(results[:, 0], offsets + 1 + left)
+    np.testing.assert_array_equal(results[:, 1], offsets + right)
+    comm.Free()
+
+
+def test_the_algorithm_of_a_communicator():
+    comm = pycoll.Comm(WORLD.Create_cart([SIZE], [True]))
+    comm.algorithm["Neighbor_alltoall"] = "native"
+    with pycoll.traffic() as sent:
+        comm.Neighbor_alltoall(np.ones(2), np.zeros(2))
+    assert sent.messages == 0
+    with pycoll.traffic() as sent:
+        comm.Neighbor_alltoall(np.ones(2), np.zeros(2), algorithm="direct")
+    assert sent.messages == (2 if SIZE > 1 else 0)
+    with pytest.raises(ValueError, match=r"algorithm='ring' is not one of the algorithms of neighbor_alltoall: direct"):
+        comm.Neighbor_alltoall(np.ones(2), np.zeros(2), algorithm="ring")
+    comm.Free()
+
+
+def test_wrong_arguments():
+    comm = pycoll.Comm(WORLD.Create_cart([SIZE], [True]))
+    two = np.zeros(2)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"sendbuf=MPI.IN_PLACE is not allowed in neighbor_alltoall"):
+            comm.Neighbor_alltoall(MPI.IN_PLACE, two)
+        with pytest.raises(ValueError, match=r"number of entries 3 is not a multiple of required number of blocks 2"):
+            comm.Neighbor_alltoall(np.zeros(3), two)
+        with pytest.raises(ValueError, match=r"counts.*2"):
+            comm.Neighbor_alltoallv([two, [1, 1, 1]], [np.zeros(2), [1, 1]])
+        with pytest.raises(ValueError, match=r"overlap"):
+            comm.Neighbor_alltoall(two, two)
+        with pytest.raises(TypeError, match=r"sendbuf has dtype float64, recvbuf has dtype int64"):
+            pycoll.neighbor_alltoall(two, np.zeros(2, int), comm=comm)
+        with pytest.raises(TypeError, match=r"recvbuf=None: neighbor_alltoallv needs a receive buffer"):
+            pycoll.neighbor_alltoallv([two, [1, 1]], None, comm=comm)
+    if SIZE == 1:
+        with pytest.raises(
+            ValueError, match=r"rank 0 sends 8 bytes to itself \(sendbuf\), but receives 16 \(recvbuf\)"
+        ):
+            comm.Neighbor_alltoallv([two, [1, 1]], [np.zeros(3), [2, 1]])
+    with pytest.raises(TypeError, match=r"neighbor_allgather requires a communicator with a topology"):
+        pycoll.neighbor_allgather(two, comm=WORLD)
+    with pytest.raises(ValueError, match=r"neighbor_alltoall always sends each block directly"):
+        pycoll.explain("neighbor_alltoall", nbytes=8, comm=comm)
+    comm.Free()
+
+
+@pytest.mark.skipif(SIZE == 1, reason="needs two ranks")
+def test_a_graph_that_differs_between_two_ranks():
+    comm = WORLD.Create_dist_graph_adjacent([], [1, 1] if RANK == 0 else [])
+    result = np.zeros(1)
+    pycoll.allreduce(np.ones(1), result, comm=comm)  # which needs no edges
+    assert result[0] == SIZE
+    for _ in range(2):
+        with pytest.raises(pycoll.MismatchError, match=r"rank 0 has 2 edges to rank 1, which has 0 from it"):
+            pycoll.neighbor_alltoall(np.zeros(2), np.zeros(0), comm=comm)
+    comm.Free()
+
+
+@pytest.mark.skipif(SIZE == 1, reason="needs two ranks")
+def test_counts_that_differ_between_two_ranks(monkeypatch):
+    monkeypatch.setattr(settings, "CHECK", True)
+    comm = WORLD.Create_cart([SIZE], [True])
+    sends, recvs = [1, 2 if RANK == 0 else 1], [1, 1]
+    with pytest.raises(pycoll.MismatchError, match=r"rank 0 sends \d+ bytes to rank 1, which expects \d+"):
+        pycoll.neighbor_alltoallv([np.zeros(4), sends], [np.zeros(2), recvs], comm=comm)
+    comm.Free()
+
+
+@pytest.mark.skipif(SIZE == 1, reason="needs two ranks")
+def test_a_block_that_is_too_long():
+    comm = WORLD.Create_dist_graph([RANK], [int(RANK == 0)], [1] if RANK == 0 else [])
+    blocks = {"sendbuf": [np.zeros(2), [2]] if RANK == 0 else [np.zeros(0), []]}
+    blocks["recvbuf"] = [np.zeros(1), [1]] if RANK == 1 else [np.zeros(0), []]
+    if RANK == 1:
+        with pytest.raises(Exception, match=r"[Tt]runcate|longer than"):
+            pycoll.neighbor_alltoallv(**blocks, comm=comm)
+    else:
+        pycoll.neighbor_alltoallv(**blocks, comm=comm)

@@ -1,0 +1,71 @@
+"""Neighborhoods, and the proof of what is sent between neighbors."""
+
+import pytest
+
+from pycoll import prove as command
+from pycoll.schedule.moves import Recv, Send
+from pycoll.schedule.neighbors import Edge, graph_neighbors, grid_neighbors, neighbors
+from pycoll.schedule.proof import ProofError, prove
+from pycoll.schedule.registry import NEIGHBORHOODS, Algorithm, algorithms_of, find, whole
+
+ALGORITHMS = [algorithm for name in NEIGHBORHOODS for algorithm in algorithms_of(name).values()]
+
+
+def test_what_a_rank_sends_to_the_left_arrives_from_the_right():
+    """Also where both are the same rank."""
+    for size in (1, 2, 3):
+        around = grid_neighbors([size], [True])
+        for rank in range(size):
+            left, right = around[rank].outgoing
+            assert left.to == (rank - 1) % size and right.to == (rank + 1) % size
+            assert around[left.to].incoming[1] == left and around[right.to].incoming[0] == right
+
+
+def test_a_grid_ends_where_it_is_not_periodic():
+    corner, *_ = grid_neighbors([2, 3], [False, True])
+    assert [edge and edge.to for edge in corner.outgoing] == [None, 3, 2, 1]
+    assert [edge and edge.source for edge in corner.incoming] == [None, 3, 2, 1]
+
+
+def test_several_edges_between_two_ranks_match_in_their_order():
+    first, second = graph_neighbors(2, [(0, 1), (1, 0), (0, 1), (0, 0)])
+    assert first.outgoing == (Edge(0, 1, 0), Edge(0, 1, 1), Edge(0, 0, 0)) and second.incoming == first.outgoing[:2]
+    assert first.incoming == (Edge(1, 0, 0), Edge(0, 0, 0))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 6, 8, 12])
+def test_proved_for_grids_and_graphs(algorithm, size):
+    for _, topology in command.topologies(size):
+        counts = prove(algorithm, size, neighbors=topology)
+        assert counts.rounds <= 1
+        assert counts.messages == [
+            sum(edge is not None and edge.to != rank for edge in each.outgoing) for rank, each in enumerate(topology)
+        ]
+
+
+def crossed(rank, neighbors):
+    """Match messages by place instead of number: wrong between two ranks on a periodic side."""
+    sends = [Send(edge.to, [edge]) for edge in neighbors.outgoing]
+    yield (*sends, *(Recv(edge.source, [edge]) for edge in neighbors.incoming))
+
+
+def test_a_wrong_order_is_found():
+    wrong = Algorithm(NEIGHBORHOODS["neighbor_alltoall"], "wrong", crossed, whole, True, ("rank", "neighbors"))
+    prove(wrong, 3, neighbors=grid_neighbors([3], [True]))
+    with pytest.raises(ProofError, match=r"neighbor_alltoall.wrong on 2 ranks"):
+        prove(wrong, 2, neighbors=grid_neighbors([2], [True]))
+
+
+def test_the_command_proves_them(capsys):
+    assert command.main(["neighbor_alltoallv", "direct", "-n", "1-4"]) == 0
+    assert capsys.readouterr().out.startswith("neighbor_alltoallv.direct  ")
+
+
+def test_a_schedule_without_a_topology():
+    with pytest.raises(ValueError, match=r"neighbor_allgather.direct depends on the topology of a communicator"):
+        find("neighbor_allgather", "direct").schedule(0, 2)
+
+
+def test_negative_ranks_are_no_neighbors():
+    assert neighbors(0, [-1, -2], [-1]) == ((None, None), (None,))
