@@ -176,12 +176,6 @@ def repeated(comm: MPI.Intracomm, call: str, sets: list[Arguments], requests: li
     return nonblocking if call.startswith("I") else blocking
 
 
-@cache
-def _grid(comm: MPI.Intracomm) -> MPI.Cartcomm:
-    """Return a periodic grid of two dimensions."""
-    return comm.Create_cart(MPI.Compute_dims(comm.size, NEIGHBORS // 2), [True] * (NEIGHBORS // 2))
-
-
 def measure(
     comm: MPI.Intracomm, ours: pycoll.Comm, call: str, size: int, seconds: float, registered: bool, typed: bool = False
 ) -> dict[str, Any]:
@@ -194,11 +188,13 @@ def measure(
         if registered:
             buffers = Buffers(comm.size, size, call, partial(pycoll.empty, dtype=np.float32, comm=ours), typed)
             ours_sets = buffers.sets
+    grids = []
     if call.startswith("Neighbor"):
-        comm = _grid(comm)
-        ours = pycoll.Comm(comm)
+        sides = MPI.Compute_dims(comm.size, NEIGHBORS // 2)
+        grids = [each.Create_cart(sides, [True] * len(sides)) for each in (comm, ours)]
     requests: list[Any] = []
-    loops = {"mpi": repeated(comm, call, sets, requests), "comm": repeated(ours, call, ours_sets, requests)}
+    its, own = grids or (comm, ours)
+    loops = {"mpi": repeated(its, call, sets, requests), "comm": repeated(own, call, ours_sets, requests)}
     took = {name: _seconds(comm, loop) for name, loop in loops.items()}
     times = {name: max(1, round(BLOCK / took[name])) for name in loops}
     spent: dict[str, list[float]] = {name: [] for name in loops}
@@ -214,6 +210,8 @@ def measure(
     minima = {f"{name}_min": float(found.min()) * 1e6 for name, found in slowest.items()}
     for request in requests:
         request.Free()
+    for grid in grids:
+        grid.Free()
     for array in buffers.arrays if buffers else []:
         pycoll.free(array, comm=ours)
     return {"call": call, "bytes": size, **medians, "mpi_comm": ratio(slowest["mpi"], slowest["comm"]), **minima}
