@@ -106,6 +106,7 @@ from .api.several_requests import (
     waitall,
     waitany,
 )
+from .api.sparse_exchange import sparse_exchange
 from .arguments.ops import AVG, EXACT_SUM
 from .base.counters import traffic
 from .base.errors import CollectiveInterrupted, CollectiveTimeout, MismatchError, RankFailed, RemoteError
@@ -245,6 +246,7 @@ __all__ = [
     "send",
     "sendrecv",
     "simulate",
+    "sparse_exchange",
     "startall",
     "testall",
     "testany",

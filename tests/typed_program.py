@@ -114,6 +114,8 @@ def neighbors(comm: MPI.Intracomm) -> None:
     ours.Neighbor_alltoall(two, result, algorithm="native")
     ours.Ineighbor_alltoall(two, result).Wait()
     assert result.tolist() == [1, 1]
+    received: list[tuple[int, np.ndarray]] = pycoll.sparse_exchange([0], [two], comm=comm)
+    assert len(received) == (SIZE if RANK == 0 else 0)
 
 
 def _places() -> list[int]:

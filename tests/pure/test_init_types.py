@@ -12,7 +12,6 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll.api.comm_nonblocking import CollectiveMethods
 from pycoll.arguments.ops import _BY_NAME, OpName
 from pycoll.primitives import names
 from pycoll.runtime.front import METHODS
@@ -143,12 +142,12 @@ def test_type_checkers_know_the_names_of_algorithms():
 def test_the_forms_of_a_method_have_its_parameters(method):
     """The persistent form has `info` too, as in mpi4py, and all are parameters of the method of mpi4py."""
     blocking, begun, persistent = (
-        list(inspect.signature(getattr(CollectiveMethods, name)).parameters.values())
+        list(inspect.signature(getattr(pycoll.Cartcomm, name)).parameters.values())
         for name in (method, f"I{method.lower()}", f"{method}_init")
     )
     assert begun == [one for one in persistent if one.name != "info"] == blocking
     assert blocking[-1].name == "algorithm" and blocking[-1].kind is inspect.Parameter.KEYWORD_ONLY
-    theirs = inspect.signature(getattr(MPI.Intracomm, f"{method}_init")).parameters.values()
+    theirs = inspect.signature(getattr(MPI.Cartcomm, f"{method}_init")).parameters.values()
     assert [(one.name, one.default) for one in theirs] == [(one.name, one.default) for one in persistent[:-1]]
 
 
