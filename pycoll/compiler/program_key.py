@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..schedule.neighbors import Neighbors
 from ..schedule.registry import Algorithm, Hosts
+
+if TYPE_CHECKING:
+    from ..schedule.neighbors import Neighbors
 
 Extents = tuple[tuple[int, int], ...]  # (start, size) in bytes, for each block of a buffer
 

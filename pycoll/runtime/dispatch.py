@@ -14,7 +14,6 @@ from ..arguments.buffer_spec import NeedsNativeMPI
 from ..arguments.check_buffers import CheckedBuffers, check_buffers
 from ..arguments.memory import is_host
 from ..arguments.mpi_arguments import is_opaque, named_datatype, names_datatype, read, read_elements
-from ..arguments.neighbor_arguments import read_between_neighbors
 from ..arguments.ops import Operation, resolve
 from ..base import settings
 from ..base.errors import CollectiveTimeout, MismatchError, WrongCommunicator, WrongRoot
@@ -24,7 +23,6 @@ from ..selection.select import Choice, SelectionKey, select
 from . import native, slots
 from .calls import Binder, Call, Prepared
 from .channel import Channel
-from .exact_calls import ExactCall
 from .plans import remember
 from .progress import tasks
 from .task import Task
@@ -67,7 +65,9 @@ def prepare(call: Call, channel: Channel) -> Prepared:
 
 def _prepare_exact(
     call: Call, channel: Channel, buffers: CheckedBuffers, operation: Operation, bind: Binder
-) -> ExactCall:
+) -> Prepared:
+    from .exact_calls import ExactCall
+
     choice = Choice("naive", "op=EXACT_SUM")
     key = _program_key(call, channel, buffers, operation, find(call.primitive, choice.algorithm), choice)
     parts = partial(_prepare_part, channel)
@@ -106,6 +106,8 @@ def check(call: Call, topology: Topology | None) -> tuple[CheckedBuffers, Operat
             )
         if topology.problem:
             raise MismatchError(f"the ranks have different graphs: {topology.problem}")
+        from ..arguments.neighbor_arguments import read_between_neighbors
+
         near = call.sendbuf, call.recvbuf, topology.neighbors
         return read_between_neighbors(primitive, *near, strict=call.read is not read), None
     if primitive.rooted:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
-from ..schedule.neighbors import Neighbors, neighbors
 from .missing import missing
 from .progress import until
+
+if TYPE_CHECKING:
+    from ..schedule.neighbors import Neighbors
 
 _KINDS: dict[int, Any] = {MPI.CART: MPI.Cartcomm, MPI.GRAPH: MPI.Graphcomm, MPI.DIST_GRAPH: MPI.Distgraphcomm}
 
@@ -24,6 +26,8 @@ def neighbors_of(comm: MPI.Comm) -> Neighbors | None:
     """The neighbors of this rank; None if the communicator has no topology."""
     if (kind := comm.Get_topology()) not in _KINDS:
         return None
+    from ..schedule.neighbors import neighbors  # few programs need it
+
     sources, destinations = _KINDS[kind](comm).inoutedges
     return neighbors(comm.rank, sources, destinations, grid=kind == MPI.CART)
 

@@ -11,10 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .moves import Block, Schedule
-from .neighbors import Neighbors
+
+if TYPE_CHECKING:
+    from .neighbors import Neighbors
 
 # The blocks with which each primitive starts and ends: {block: its index in the send (receive) buffer}, that of a part
 # of the vector or of the block of a rank.
