@@ -81,7 +81,8 @@ def native_is_same(
 def suits_mpi(primitive: str, nbytes: int, size: int, dtype: np.dtype, op: Operation | None) -> bool:
     """Whether the native collective gives the same results, and can count these bytes; the same on all ranks."""
     alike = op is None or same_arithmetic(dtype, op)
-    small = COLLECTIVES[primitive].varies or nbytes * size < 1 << 31
+    known = COLLECTIVES[primitive]
+    small = known.varies or known.near or nbytes * size < 1 << 31
     return alike and small and not (settings.TIMEOUT or settings.CHECK)
 
 

@@ -106,6 +106,9 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
     if name and (commutative or find(primitive, name).ordered):
         return Choice(name, reason)
     if primitive in NEIGHBORHOODS:
+        between_hosts = facts.host_count > 1 and facts.library.startswith("MPICH") and facts.native
+        if may_be_native and between_hosts:
+            return Choice(NATIVE, "by the rules between hosts")
         return Choice("direct", "by the rules")
     name = choose(primitive, nbytes, facts.size, commutative, facts.host_count)
     limit, source = registered_limit(primitive, tuned) if registered else (0, "")
