@@ -42,18 +42,21 @@ SMALL = 9  # the largest number of ranks for which every root and several number
 
 
 class Report(NamedTuple):
-    """The result for one algorithm, in words; `missing` are the lines that the docstring lacks."""
+    """The result for one algorithm, in words; `missing` are the lines that the docstring lacks.
+
+    `formulas` is None for a collective between neighbors, whose counts depend on the topology.
+    """
 
     name: str
     proofs: int
     problem: str = ""  # why the first wrong case is wrong; the others are empty then
-    formulas: Sequence[str] = ()  # how they disagree with the counts
+    formulas: Sequence[str] | None = ()  # how they disagree with the counts
     missing: Sequence[str] = ()
 
     def __str__(self) -> str:
         if self.problem:
             return "WRONG"
-        if self.name.startswith("neighbor_"):
+        if self.formulas is None:
             return f"{self.proofs} schedules proved"
         parts = [f"{self.proofs} schedules proved"]
         parts += ["formulas disagree with the counts"] if self.formulas else []
@@ -121,7 +124,7 @@ def examine_between_neighbors(algorithm: Algorithm, sizes: Sequence[int]) -> Rep
             except ProofError as error:
                 return Report(str(algorithm), proofs, f"{text}: {error}")
             proofs += 1
-    return Report(str(algorithm), proofs)
+    return Report(str(algorithm), proofs, formulas=None)
 
 
 def topologies(size: int) -> Iterator[tuple[str, list[Neighbors]]]:
@@ -186,7 +189,7 @@ def show(reports: Sequence[Report]) -> None:
     width = max(len(report.name) for report in reports)
     for report in reports:
         print(f"{report.name:{width}}  {report}")
-        for line in [*report.problem.splitlines(), *report.formulas]:
+        for line in [*report.problem.splitlines(), *(report.formulas or ())]:
             print(f"    {line}")
 
 
@@ -271,7 +274,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     reports = examine_all(names, options.ranks, options.file)
     show(reports)
     for report, name in zip(reports, names):
-        if report.formulas or (len(names) == 1 and not report.problem and name[0] not in NEIGHBORHOODS):
+        if report.formulas or (len(names) == 1 and not report.problem and report.formulas is not None):
             print(f"\n{report.name}:" if len(names) > 1 else "")
             print("\n".join(counts_table(find_schedule(*name), options.ranks)))
     wrong, disagreeing, incomplete = (

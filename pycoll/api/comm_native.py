@@ -36,8 +36,7 @@ def native(comm: MPI.Intracomm, method: str, why: object, given: dict[str, Any])
     types: dict[int, MPI.Datatype] = {}
     if method.endswith("_init"):
         given = given | {name: _with_own_type(given[name], types) for name in ("sendbuf", "recvbuf")}
-    name = f"I{method.lower()}" if waits else method
-    function = getattr(MPI.Topocomm if "eighbor" in name else MPI.Intracomm, name)
+    function = getattr(MPI.Topocomm, f"I{method.lower()}" if waits else method)  # which has all of them
     names = [name for name in inspect.signature(function).parameters if name in given]
     request = function(comm, **{name: given[name] for name in names})
     if waits:

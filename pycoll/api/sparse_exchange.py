@@ -66,13 +66,8 @@ def sparse_exchange(
             raise TypeError(f"buffers[{place}] is in GPU memory, which sparse_exchange does not support")
     private, what = channel.comm, f"sparse_exchange on rank {channel.comm.rank} of {channel.size}"
     exchange = Exchange(private, (next(channel.tags), next(channel.tags)), ranks, arrays)
-    try:
+    with channel.abandoned_on_failure(what):
         until(exchange.advance, what, partial(missing, private, "called it"))
-    except BaseException as error:
-        failure = channel.interrupted(what, error, exchange)
-        if failure is error:
-            raise
-        raise failure from error
     return sorted(exchange.received, key=lambda message: message[0])
 
 

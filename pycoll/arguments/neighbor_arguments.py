@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..compiler.program_key import Extents
 from ..schedule.neighbors import Neighbors
 from ..schedule.registry import Primitive
 from .arrays import IN_PLACE, as_array
@@ -41,7 +42,8 @@ def _read(primitive: Primitive, sendbuf: Any, recvbuf: Any, neighbors: Neighbors
     recv = _blocks("recvbuf", recvbuf, len(incoming), primitive, primitive.varies, True)
     if strict and not primitive.name.endswith("w"):
         check_same_dtype(sendbuf, recvbuf, send, recv)
-    _check_edges_to_itself(primitive, send, recv, neighbors)
+    sends = send.extents if primitive.takes_all else send.extents * len(outgoing)  # of an all-gather, always the same
+    _check_edges_to_itself(sends, recv.extents, neighbors)
     check_blocks_apart(send, recv)
     return CheckedBuffers(
         send.array,
@@ -50,7 +52,7 @@ def _read(primitive: Primitive, sendbuf: Any, recvbuf: Any, neighbors: Neighbors
         np.dtype(np.uint8),
         False,
         _first(result),
-        send.extents,
+        sends,
         recv.extents,
         before=[*send.load, *(recv.load if None in incoming else [])],  # blocks that nobody sends stay as they are
         after=recv.store,
@@ -103,11 +105,9 @@ def _allocated_by_counts(primitive: Primitive, recvbuf: Any, send: BufferView) -
     return recvbuf
 
 
-def _check_edges_to_itself(primitive: Primitive, send: BufferView, recv: BufferView, neighbors: Neighbors) -> None:
-    incoming, outgoing = neighbors
-    sends = send.extents if primitive.takes_all else send.extents * len(outgoing)
-    sent = {edge: size for edge, (_, size) in zip(outgoing, sends) if edge}
-    for edge, (_, size) in zip(incoming, recv.extents):
+def _check_edges_to_itself(sends: Extents, recvs: Extents, neighbors: Neighbors) -> None:
+    sent = {edge: size for edge, (_, size) in zip(neighbors.outgoing, sends) if edge}
+    for edge, (_, size) in zip(neighbors.incoming, recvs):
         if edge and edge.source == edge.to and sent[edge] != size:
             raise ValueError(
                 f"rank {edge.to} sends {sent[edge]} bytes to itself (sendbuf), but receives {size} (recvbuf)"

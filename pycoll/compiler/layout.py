@@ -54,11 +54,10 @@ def layout(call: ProgramKey) -> Layout:
 
 
 def _between_neighbors(call: ProgramKey) -> Layout:
-    """Return a layout with a block for each edge; an all-gather sends its only block along all of them."""
+    """Return a layout with a block for each edge."""
     assert call.neighbors and call.sends is not None and call.recvs is not None
     incoming, outgoing = call.neighbors
-    sends = call.sends if call.algorithm.primitive.takes_all else call.sends * len(outgoing)
-    held: dict[Block, Region] = {edge: Region(SEND, *extent) for edge, extent in zip(outgoing, sends) if edge}
+    held: dict[Block, Region] = {edge: Region(SEND, *extent) for edge, extent in zip(outgoing, call.sends) if edge}
     wanted: dict[Block, Region] = {edge: Region(RECV, *extent) for edge, extent in zip(incoming, call.recvs) if edge}
     return Layout(lambda edge: (wanted.get(edge) or held[edge]).size, held, wanted)
 

@@ -148,19 +148,19 @@ class Channel:
 
     def register(self, nbytes: int) -> tuple[Any, int]:
         """Allocate registered memory, and return it with an offset in it; all ranks call this together."""
-        with self._abandoned_on_failure("allocating registered memory"):
+        with self.abandoned_on_failure("allocating registered memory"):
             memory = self.registered.allocate(nbytes)
         self.forget_plans()  # if this is the first registered memory, they do not look for it
         return memory
 
     def unregister(self, address: int) -> None:
         """Free registered memory; all ranks call this together."""
-        with self._abandoned_on_failure("freeing registered memory"):
+        with self.abandoned_on_failure("freeing registered memory"):
             self.registered.give_back(address)
         self.forget_plans()
 
     @contextlib.contextmanager
-    def _abandoned_on_failure(self, what: str) -> Iterator[None]:
+    def abandoned_on_failure(self, what: str) -> Iterator[None]:
         """Make the communicator unusable if the block fails on this rank only: accounts would differ."""
         try:
             yield

@@ -51,14 +51,14 @@ def fingerprint(
     elements = buffers.elements or (str(buffers.dtype) if typed else "")
     if elements and not (buffers.send is None and buffers.recv is None):
         same["dtype"] = elements
-    varies = bool(key.sends or key.recvs)
+    varies = bool(key.sends or key.recvs or key.neighbors)
     if primitive.name == "reduce_scatter":  # some ranks may pass counts, and others may not
         same["recvcounts"] = _sizes(key.sends) if varies else [key.length * key.itemsize] * key.size
     elif primitive.name == "allgatherv":
         same["recvcounts"] = _sizes(key.recvs)
-    elif not (varies or key.neighbors):
+    elif not varies:
         same["count" if primitive.reduces else "bytes"] = key.length
-    if not (varies or key.neighbors):
+    if not varies:
         same["segments"] = key.segments
     if key.neighbors:
         return Fingerprint(same, *_by_neighbor(key))
@@ -74,8 +74,7 @@ def _by_neighbor(key: ProgramKey) -> tuple[list[int], list[int]]:
     """The bytes to and from each rank, along all edges together."""
     assert key.neighbors and key.sends is not None and key.recvs is not None
     sends, recvs = [0] * key.size, [0] * key.size
-    extents = key.sends if key.algorithm.primitive.takes_all else key.sends * len(key.neighbors.outgoing)
-    for edge, (_, nbytes) in zip(key.neighbors.outgoing, extents):
+    for edge, (_, nbytes) in zip(key.neighbors.outgoing, key.sends):
         if edge:
             sends[edge.to] += nbytes
     for edge, (_, nbytes) in zip(key.neighbors.incoming, key.recvs):

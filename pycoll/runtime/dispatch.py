@@ -56,7 +56,7 @@ def prepare(call: Call, channel: Channel) -> Prepared:
     key = _program_key(call, channel, buffers, operation, chosen, choice)
     typed = bool(operation) or call.read is check_buffers
     registered = None
-    if not (choice.slots or key.neighbors) and channel.registers:
+    if not choice.slots and channel.registers:
         from .registered_calls import find_registered_call
 
         registered = find_registered_call(channel, key, buffers, operation)
@@ -219,9 +219,7 @@ def _algorithm(
     same = native.native_is_same(channel.facts, channel.nonblocking, primitive, nbytes, buffers.dtype, operation)
     may_be_native = same and call.form == "blocking"
     from_comm = same and call.form != "persistent" and call.read is read and channel.facts.native
-    registered = (
-        not COLLECTIVES[primitive].near and channel.registers and _can_use_registered(channel, primitive, operation)
-    )
+    registered = channel.registers and _can_use_registered(channel, primitive, operation)
     in_slots = call.form == "blocking" and slots.serves(channel, primitive, buffers.dtype, operation)
     key = SelectionKey(primitive, nbytes, commutative, may_be_native, from_comm, registered, in_slots, channel.near)
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
