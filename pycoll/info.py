@@ -10,7 +10,6 @@ from __future__ import annotations
 from .base.mpi import MPI  # first, because it says if there is no MPI library
 
 # isort: split
-import contextlib
 import importlib.metadata
 import os
 import platform
@@ -83,16 +82,6 @@ def gpu() -> str:
     return f"{number} of {count}: {name}, {free >> 20} of {total >> 20} MiB free, {runtime.deviceGetPCIBusId(number)}"
 
 
-def library_file() -> str:
-    """The file of the MPI library that this process has loaded; empty if it cannot be found."""
-    with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
-        for line in maps:
-            path = line.split()[-1]
-            if re.match(r"lib(mpi|mpich|mpi_cray|mpifort)[._-]", os.path.basename(path)):
-                return path
-    return ""
-
-
 def launchers() -> list[str]:
     """The `mpiexec` in the directories of PATH."""
     found = [os.path.join(folder, "mpiexec") for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
@@ -114,7 +103,7 @@ def problems() -> list[str]:
             f"mpi4py was built for {vendor}, but {native.library()} is loaded: load the module of the other library, "
             "or build mpi4py with this one (`pip install --force-reinstall --no-binary mpi4py mpi4py`)"
         )
-    library, paths = library_file(), launchers()
+    library, paths = native.library_file(), launchers()
     if library and paths and not belongs(paths[0], library):
         better = next((path for path in paths if belongs(path, library)), "the one of this library")
         found.append(f"mpiexec is {paths[0]}, which may not belong to the MPI library {library}: use {better}")
@@ -149,7 +138,7 @@ def main() -> None:
         return
     about = versions()
     about["MPI library"] = f"{native.library()} (MPI {MPI.Get_version()[0]}.{MPI.Get_version()[1]})"
-    about["MPI library file"] = library_file() or "unknown"
+    about["MPI library file"] = native.library_file() or "unknown"
     about["mpiexec"] = ", then ".join(launchers()) or "not on PATH"
     about["thread level"] = THREADS[MPI.Query_thread()]
     about["ranks"] = str(comm.size)

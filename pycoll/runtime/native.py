@@ -8,6 +8,7 @@ floating-point errors.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable
 from functools import cache, lru_cache, partial
@@ -34,6 +35,16 @@ _PAIRS = {"fi": MPI.FLOAT_INT, "di": MPI.DOUBLE_INT, "li": MPI.LONG_INT, "hi": M
 def library() -> str:
     """The MPI library and its version."""
     return re.sub(r"\s+", " ", re.split(r"[\n,]", MPI.Get_library_version())[0]).strip()
+
+
+def library_file() -> str:
+    """The file of the MPI library that this process has loaded; empty if it cannot be found."""
+    with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
+        for line in maps:
+            path = line.split()[-1]
+            if re.match(r"lib(mpi|mpich|mpi_cray|mpifort)[._-]", os.path.basename(path)):
+                return path
+    return ""
 
 
 def function_name(primitive: str, blocks_vary: bool = False) -> str:

@@ -35,6 +35,8 @@ from ..base.command_line import Parser, in_words, printed_once, say_written
 from ..base.progress_bar import progress_bar
 from .benchmark_case import MEASURED, Call, Case
 from .environment import environment
+from .export.command import export
+from .export.measure import EXPORTED
 from .options import add_primitives, add_sizes, points, sizes
 from .timing import alternate, comparable, race, ratio, shares, updated
 
@@ -60,6 +62,12 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
         "-o", "--output", metavar="FILE", type=Path, help=f"the tuning file ({tuning_file.default_path()})"
     )
     add_sizes(parser, "8", "64M", 2)
+    parser.add_argument(
+        "--export",
+        choices=("mpich", "ompi"),
+        help="measure the algorithms of the MPI library instead, and write rules that it reads for C and Fortran "
+        "programs, too; --output names their directory (rules)",
+    )
     parser.add_argument("--no-native", action="store_true", help="leave out the native collectives of MPI")
     parser.add_argument("--no-registered", action="store_true", help="leave out registered buffers")
     parser.add_argument(
@@ -68,6 +76,8 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if ranks == 1:
         parser.error(f"one rank sends no messages; start several ranks: mpiexec -n 4 {PROG}")
+    if options.export:
+        check_export(parser, options)
     options.primitives = options.primitives or MEASURED
     try:
         options.sizes = sizes(options.minbytes, options.maxbytes, options.stepfactor)
@@ -79,6 +89,18 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
     if options.output.parts[0] == "~":
         parser.error("there is no home directory: name the tuning file with --output")
     return options
+
+
+def check_export(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Set the defaults for --export; options and primitives that have no meaning with it exit the program."""
+    for name in ("native", "registered"):
+        if getattr(options, f"no_{name}"):
+            parser.error(f"--no-{name} has no meaning with --export")
+    for name in options.primitives:
+        if name not in EXPORTED:
+            parser.error(f"--export {options.export}: the files cannot select an algorithm for {name} by its size")
+    options.primitives = options.primitives or EXPORTED
+    options.output = options.output or Path("rules")
 
 
 class Tuner:
@@ -210,6 +232,9 @@ def main(argv: list[str]) -> None:
     pycoll.abort_on_exception()
     with printed_once(comm):
         options = parse(argv, comm.size)
+    if options.export:
+        export(comm, options)
+        return
     problem = None
     if comm.rank == 0:
         try:  # before the measurement

@@ -1,0 +1,90 @@
+"""``python -m pycoll.tune --export``: measure the algorithms of the MPI library, and write rules that select them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from mpi4py import MPI
+
+from pycoll.base.command_line import in_words, printed_once, say_written
+from pycoll.runtime import native
+from pycoll.runtime.attach import attach
+
+from ..environment import environment
+from ..options import points, size_label
+from .document import SETTINGS, existing, with_measurement, write
+from .measure import measured
+from .mpich import Mpich
+from .ompi import OpenMpi
+from .rules import Library
+
+LIBRARIES: dict[str, tuple[str, type[Mpich] | type[OpenMpi]]] = {
+    "mpich": ("MPICH", Mpich),
+    "ompi": ("Open MPI", OpenMpi),
+}
+SELECTING = (
+    "OMPI_MCA_coll_tuned_",
+    "OMPI_MCA_coll_han_",
+    "MPIR_CVAR_COLL_SELECTION_",
+    "MPIR_CVAR_CH4_COLL_SELECTION_",
+)
+
+
+def export(comm: MPI.Intracomm, options: argparse.Namespace) -> None:
+    """Measure, and write the files; errors exit the program before anything is measured."""
+    if found := comm.bcast(problem(options.export, options.output) if comm.rank == 0 else None):
+        _exit(comm, found)
+    try:
+        library: Library = LIBRARIES[options.export][1](comm)
+    except (ValueError, KeyError) as error:
+        _exit(comm, f"--export {options.export}: {error.args[0]}")
+    found = measured(comm, library, points(options.primitives, options.sizes), options.budget)
+    where = {"ranks": comm.size, "hosts": attach(comm).facts.host_count, "environment": environment(comm)}
+    if comm.rank == 0:
+        document = with_measurement(existing(options.output), where | {"primitives": found})
+        print(summary(found))
+        if written := write(library, options.output, document):
+            say_written(*written)
+            print(f"to use the rules: . {shlex.quote(str((options.output / SETTINGS).absolute()))}")
+        else:
+            print("nothing is written: no algorithm is clearly faster than those that the library selects")
+
+
+def problem(which: str, folder: Path) -> str | None:
+    """Return why nothing can be exported to the directory; None if nothing is wrong."""
+    if not native.library().startswith(LIBRARIES[which][0]):
+        return f"--export {which}: the MPI library is {native.library()}"
+    if disturbing := [one for one in os.environ if one.startswith(SELECTING)]:
+        return f"--export {which}: unset {', '.join(disturbing)}, which select algorithms"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        before = existing(folder)
+    except (OSError, ValueError) as error:
+        return f"-o {folder}: {in_words(error)}; name another directory"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"-o {folder}: the directory is not writeable"
+    if before["mpi"] != native.library():
+        return f"-o {folder}: its rules are for {before['mpi']}, not for {native.library()}; name another directory"
+    return None
+
+
+def _exit(comm: MPI.Intracomm, message: str) -> None:
+    with printed_once(comm):
+        print(f"python -m pycoll.tune: {message}", file=sys.stderr)
+        sys.exit(1)
+
+
+def summary(found: dict[str, list[dict[str, Any]]]) -> str:
+    """Return a line for each new rule."""
+    return "\n".join(
+        f"{primitive}: {point['selected']} from {size_label(point['least'])} to {size_label(point['most'])}, "
+        f"{point['gain']:.2f} times as fast as the library's choice"
+        for primitive, points in found.items()
+        for point in points
+        if point["selected"]
+    )

@@ -1,0 +1,14 @@
+"""An all-gather and an all-to-all of so many bytes on each rank, by mpi4py alone."""
+
+import sys
+
+import numpy as np
+from mpi4py import MPI
+
+comm, count = MPI.COMM_WORLD, int(sys.argv[1]) // 8
+mine, all_of_them = np.full(count, float(comm.rank)), np.empty((comm.size, count))
+comm.Allgather(mine, all_of_them)
+assert (all_of_them == np.arange(comm.size)[:, None]).all()
+comm.Alltoall(np.repeat(all_of_them[comm.rank], comm.size), all_of_them)
+assert (all_of_them == np.arange(comm.size)[:, None]).all()
+print("all is right")

@@ -1,0 +1,115 @@
+"""The JSON rules for MPICH select what was measured, and MPICH's own algorithms otherwise."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycoll.tune.export.mpich import ALGORITHMS, _algorithm, _composition, own_rules, with_rules
+from pycoll.tune.export.rules import Range
+
+pytestmark = pytest.mark.mpi
+
+OWN = {
+    f"collective={name}": {
+        "comm_type=intra": {"comm_size<=7": {"algorithm=own": {}}, "comm_size=any": {"algorithm=own": {}}},
+        "comm_type=inter": {"algorithm=between": {}},
+    }
+    for name in ("bcast", "allreduce", "reduce", "allgather", "alltoall", "reduce_scatter_block")
+}
+
+
+def holds(condition, call):
+    """Whether a condition of MPICH holds for a call; see MPIR_Csel_search in csel.c."""
+    for sign in ("<=", "<", "="):
+        name, found, value = condition.partition(sign)
+        if found:
+            break
+    if value == "any":
+        return True
+    if condition == "count<pow2":
+        return call["count"] < 1 << (call["comm_size"].bit_length() - 1)
+    return call[name] <= int(value) if sign == "<=" else call[name] == value
+
+
+def selected(tree, call):
+    """Follow the first condition that holds, as MPICH does, to an algorithm or a composition."""
+    while True:
+        name = next(name for name in tree if name.startswith(("algorithm=", "composition=")) or holds(name, call))
+        if name.startswith(("algorithm=", "composition=")):
+            return name.partition("=")[2]
+        tree = tree[name]
+
+
+def a_call(primitive, ranks, nbytes, **different):
+    return {
+        "collective": {"reduce_scatter": "reduce_scatter_block"}.get(primitive, primitive),
+        "comm_type": "intra",
+        "comm_size": ranks,
+        "avg_msg_size": nbytes,
+        "total_msg_size": nbytes,
+        "count": 1000,
+        "is_commutative": "yes",
+        "is_op_built_in": "yes",
+        "is_sendbuf_inplace": "no",
+    } | different
+
+
+@st.composite
+def some_ranges(draw, algorithms):
+    ends = sorted(draw(st.sets(st.integers(1, 5000), min_size=2, max_size=8)))
+    return [
+        Range(least, most - 1, draw(st.sampled_from(algorithms)))
+        for least, most in pairwise(ends)
+        if draw(st.booleans())
+    ]
+
+
+@given(st.data(), st.sampled_from(sorted(ALGORITHMS)))
+def test_each_size_gets_its_algorithm(data, primitive):
+    names = sorted(ALGORITHMS[primitive])
+    of_ranks = data.draw(st.dictionaries(st.integers(2, 12), some_ranges(names), max_size=4))
+    tree = with_rules(OWN, {primitive: of_ranks}, _algorithm)
+    ranks, nbytes = data.draw(st.integers(2, 14)), data.draw(st.integers(0, 6000))
+    expected = [one.algorithm for one in of_ranks.get(ranks, []) if one.least <= nbytes <= one.most]
+    found = selected(tree, a_call(primitive, ranks, nbytes))
+    assert found == "own" if not expected else found.endswith(f"_intra_{expected[0]}")
+
+
+@pytest.mark.parametrize(
+    ("primitive", "algorithm", "call"),
+    [
+        ("allreduce", "ring", {"is_commutative": "no"}),
+        ("allreduce", "reduce_scatter_allgather", {"is_op_built_in": "no"}),
+        ("allreduce", "reduce_scatter_allgather", {"count": 3}),
+        ("alltoall", "pairwise", {"is_sendbuf_inplace": "yes"}),
+        ("reduce_scatter", "recursive_halving", {"is_commutative": "no"}),
+        ("bcast", "binomial", {"comm_size": 5}),
+    ],
+)
+def test_what_an_algorithm_cannot_do_is_left_to_mpich(primitive, algorithm, call):
+    tree = with_rules(OWN, {primitive: {4: [Range(1, 5000, algorithm)]}}, _algorithm)
+    assert selected(tree, a_call(primitive, 4, 100)).endswith(algorithm)
+    assert selected(tree, a_call(primitive, 4, 100, **call)) == "own"
+    assert tree["collective=reduce"] == OWN["collective=reduce"], "other collectives are not touched"
+    assert tree[next(name for name in tree)]["comm_type=inter"] == {"algorithm=between": {}}
+
+
+def test_the_composition_of_an_algorithm_has_no_levels():
+    tree = with_rules(OWN, {"bcast": {4: [Range(8, 63, "binomial")]}}, _composition)
+    assert selected(tree, a_call("bcast", 4, 8)) == "MPIDI_Bcast_intra_composition_gamma"
+    assert selected(tree, a_call("bcast", 4, 64)) == "own"
+
+
+def test_the_own_rules_are_found_in_a_library():
+    texts = [
+        {"collective=bcast": {"algorithm=MPIDI_POSIX_mpi_bcast": {}}},
+        {"collective=bcast": {"composition=MPIDI_x": {}}},
+    ]
+    texts.append({"collective=bcast": {"algorithm=MPIR_Bcast_intra_binomial": {}}})
+    library = b"\x7fELF\0" + b"\0\0".join(json.dumps(one).encode() for one in texts) + b"\0more"
+    assert own_rules(library) == (texts[2], texts[1])
+    with pytest.raises(ValueError, match="this MPICH has no rules"):
+        own_rules(b"\x7fELF\0")
