@@ -26,10 +26,12 @@ from .schedule.registry import (
     Hosts,
     algorithms_of,
     find_schedule,
+    in_levels,
     member,
     parameters_of,
     sides,
     whole,
+    without_domains,
 )
 from .simulate.network import Network
 from .simulate.routes import Topology, check_hosts, parse
@@ -75,6 +77,8 @@ def edited(primitive: str, name: str, text: str) -> Algorithm:
         def register(generator: Callable[..., Schedule]) -> Callable[..., Schedule]:
             parameters, counts = parameters_of(generator), options.get("needs_counts", False)
             one = Algorithm(PRIMITIVES[primitive], generator.__name__, generator, cut, ordered, parameters, counts)
+            if original.levels:
+                one = in_levels(one, original.levels)
             found.append(member(one, original.k) if original.k else one)
             return generator
 
@@ -170,7 +174,7 @@ def _clock(film: Film, nbytes: int, topology: str) -> list[float]:
     algorithm, size, hosts = film.algorithm, film.size, film.hosts
     links: Topology | None = parse(topology) if topology else None
     if links:
-        check_hosts(topology, links, hosts or range(size))
+        check_hosts(topology, links, without_domains(hosts or range(size)))
     run = _Timed(
         [algorithm.schedule(rank, size, film.root, film.segments, hosts) for rank in range(size)],
         Cluster(Network(), size, hosts, links),

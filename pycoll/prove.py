@@ -85,6 +85,8 @@ def layouts(algorithm: Algorithm, size: int) -> list[Hosts]:
         return [None]
     ranks = range(size)
     found: list[Hosts] = [None, (0,) * size, *regular_layouts(algorithm, size)]
+    if algorithm.levels:
+        return [*found, *nested_layouts(size)]
     found += [tuple(rank // each for rank in ranks) for each in (2, 3, 4)]
     found += [tuple(int(rank**0.5) for rank in ranks), tuple(rank * rank % 5 for rank in ranks)]
     return list(dict.fromkeys(found))
@@ -94,6 +96,17 @@ def regular_layouts(algorithm: Algorithm, size: int) -> list[Hosts]:
     """Layouts with equal numbers of ranks per host, for which the formulas hold."""
     counts = [n for n in (2, 3, 4) if size % n == 0] if algorithm.knows_hosts else []
     return [tuple(range(n)) * (size // n) for n in counts]
+
+
+def nested_layouts(size: int) -> list[Hosts]:
+    """Layouts with two and three levels of equal domains, in both orders of the ranks."""
+    found: list[Hosts] = []
+    for sizes in product((1, 2, 3), repeat=3):
+        if size % math.prod(sizes) == 0:
+            a, b, c = sizes
+            places = tuple((rank % a, rank // a % b, rank // (a * b) % c) for rank in range(size))
+            found += [places, tuple(sorted(places)), tuple(place[:2] for place in places)]
+    return list(dict.fromkeys(found))
 
 
 def cases(algorithm: Algorithm, sizes: Sequence[int]) -> Iterator[tuple[int, int, int, Hosts]]:

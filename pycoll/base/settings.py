@@ -1,7 +1,7 @@
 """Settings, from environment variables or `configure`.
 
-All except PYCOLL_CUDA_AWARE and PYCOLL_DEVICE_STAGED must be the same on all ranks.  Numbers of bytes may end with K, M
-or G: 64K.
+All except PYCOLL_CUDA_AWARE, PYCOLL_DEVICE_STAGED and PYCOLL_PLACE must be the same on all ranks.  Numbers of bytes may
+end with K, M or G: 64K.
 
 | variable | meaning |
 |---|---|
@@ -15,6 +15,7 @@ or G: 64K.
 | ``PYCOLL_REGISTERED`` | 0: arrays of `pycoll.empty` and of the drivers are in ordinary memory (1) |
 | ``PYCOLL_SHARED_MEMORY`` | 0: ranks of a host use messages even if the compiled core was built (1) |
 | ``PYCOLL_TUNING`` | a tuning file from ``python -m pycoll.tune`` (see `pycoll.selection.tuning_file`), or ``off`` |
+| ``PYCOLL_PLACE`` | the domains of this rank, if the system does not say: socket=0,numa=1 (see `pycoll.base.places`) |
 | ``PYCOLL_EXECUTOR`` | core (the default if it was built), python or reference: what runs calls in host memory |
 | ``PYCOLL_CHECK`` | 1: each call first compares its arguments across ranks |
 | ``PYCOLL_TIMEOUT`` | the longest time that a collective or a message may take, in seconds |
@@ -42,7 +43,7 @@ VARIABLES = (
     *("PYCOLL_CUDA_AWARE", "PYCOLL_SEGMENT", "PYCOLL_PIPELINE", "PYCOLL_TUNING", "PYCOLL_CHECK", "PYCOLL_TIMEOUT"),
     *("PYCOLL_NATIVE", "PYCOLL_REGISTERED", "PYCOLL_DEVICE_SEGMENT", "PYCOLL_DEVICE_STAGED"),
     *("PYCOLL_TRACE", "PYCOLL_TRACE_EVENTS", "PYCOLL_WATCH", "PYCOLL_LOG"),
-    *("PYCOLL_EXECUTOR", "PYCOLL_SHARED_MEMORY", "PYCOLL_TRACEBACK"),
+    *("PYCOLL_EXECUTOR", "PYCOLL_SHARED_MEMORY", "PYCOLL_TRACEBACK", "PYCOLL_PLACE"),
 )
 
 

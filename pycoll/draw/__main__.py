@@ -17,7 +17,7 @@ from ..primitives.direct import AND_SUFFIX, find_schedule
 from ..schedule.own_file import check as check_own
 from ..schedule.own_file import load
 from ..schedule.pipeline import SCHEDULES, check
-from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of
+from ..schedule.registry import PRIMITIVES, Algorithm, Hosts, algorithms_of, without_domains
 from .frames import Film
 from .gallery import Setting, guide
 from .page import page
@@ -41,7 +41,9 @@ def parser() -> Parser:
     options.add_argument("-r", "--root", type=int, help="rank of the root (0)")
     options.add_argument("-s", "--segments", type=int, help="segments of pipelined algorithms (2)")
     options.add_argument(
-        "--hosts", metavar="H,H,...", help="the host of each rank: 0,0,1,1 (default: two halves, if hosts matter)"
+        "--hosts",
+        metavar="H,H,...",
+        help="the host of each rank: 0,0,1,1, or its domains: 0.0,0.1,1.0,1.1 (default: two halves)",
     )
     options.add_argument("-o", "--output", type=Path, help="a .svg or .html file; with --all, a directory")
     options.add_argument("--file", type=Path, help="register the algorithms of this file, named after its primitive")
@@ -109,16 +111,19 @@ def _check(options: argparse.Namespace, algorithm: Algorithm | None) -> None:
     check_folder("-o", options.output)
 
 
-def _hosts(given: str | None, size: int) -> tuple[int, ...] | None:
+def _hosts(given: str | None, size: int) -> Hosts:
+    """Return the host of each rank, or its domains if they are given, as in 0.0,0.1,1.0,1.1."""
     if given is None:
         return None
     try:
-        hosts = tuple(map(int, given.split(",")))
+        hosts = tuple(tuple(map(int, each.split("."))) for each in given.split(","))
     except ValueError:
         raise ValueError(f"--hosts {given!r} is not a comma-separated list of numbers") from None
+    if len(set(map(len, hosts))) > 1:
+        raise ValueError(f"--hosts {given} has domains for some ranks only")
     if len(hosts) != size:
         raise ValueError(f"--hosts {given} names {len(hosts)} hosts for {size} ranks")
-    return hosts
+    return without_domains(hosts) if len(hosts[0]) == 1 else hosts
 
 
 def draw_pipeline(argv: Sequence[str]) -> None:

@@ -22,7 +22,7 @@ class Setting(NamedTuple):
     size: int = 4
     root: int = 0
     segments: int = 2
-    hosts: tuple[int, ...] | None = None
+    hosts: Hosts = None
 
     def case(self, algorithm: Algorithm) -> tuple[int, int, int, Hosts]:
         """Return the number of ranks, and the root, segments and hosts if the algorithm depends on them."""

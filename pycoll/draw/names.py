@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from ..schedule.costs import FIELDS, documented, formula_for
 from ..schedule.moves import Block
 from ..schedule.proof import Counts
-from ..schedule.registry import counts_of
+from ..schedule.registry import counts_of, without_domains
 from .frames import DrawnMessage, Film, Frame
 
 
@@ -167,7 +167,8 @@ def setting(film: Film) -> str:
     algorithm, given = film.algorithm, [f"{film.size} rank" + ("s" if film.size != 1 else "")]
     given += [f"root {film.root}"] if algorithm.primitive.rooted else []
     given += [f"{film.segments} segment" + ("s" if film.segments != 1 else "")] if algorithm.pipelined else []
-    given += [f"{len(set(film.hosts))} host" + ("s" if len(set(film.hosts)) != 1 else "")] if film.hosts else []
+    hosts = len(set(without_domains(film.hosts or ())))
+    given += [f"{hosts} host" + "s" * (hosts != 1)] if film.hosts else []
     return ", ".join(given)
 
 
@@ -188,7 +189,7 @@ def caption(film: Film) -> list[str]:
     for name, formula, counted in facts(film):
         lines.append(f"{name}: {counted}" + (f"  [{formula}]" if formula not in ("", counted.split()[0]) else ""))
     if film.hosts:
-        crossing = film.counts.crossing.items()
-        busy = max(sum(n for way, n in crossing if way[end] == host) for host in film.hosts for end in (0, 1))
+        crossing, hosts = film.counts.crossing.items(), set(without_domains(film.hosts))
+        busy = max(sum(n for way, n in crossing if way[end] == host) for host in hosts for end in (0, 1))
         lines.append(f"Link of the busiest host, in one direction: {amount(busy)}")
     return lines

@@ -65,13 +65,14 @@ class Drawing:
     def _hosts(self) -> Iterator[str]:
         """A frame around ranks of one host that stand together."""
         columns, hosts = self.columns, self.film.hosts or ()
-        for host, group in groupby(range(len(hosts)), key=hosts.__getitem__):
+        for host, group in groupby(range(len(hosts)), key=lambda rank: hosts[rank]):
             ranks = list(group)
             left, right = columns.x(ranks[0]) - 9, columns.x(ranks[-1]) + columns.width + 9
             size = {"width": right - left, "height": columns.bottom - columns.top}
             yield tag("rect", class_="host", x=left, y=columns.top - 1, rx=7, **size)
             at = {"x": (left + right) / 2, "y": columns.bottom - 7, "text_anchor": "middle"}
-            yield tag("text", f"host {host}", class_="label", **at)
+            name = ".".join(map(str, host)) if isinstance(host, tuple) else host
+            yield tag("text", f"host {name}", class_="label", **at)
 
     def _rank(self, index: int, rank: int) -> Iterator[str]:
         left, top = self.columns.x(rank), self.columns.top

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from ..schedule.moves import Block, Recv, Schedule, Send
 from ..schedule.registry import Hosts, algorithm
 from . import gather, patterns
-from .patterns import bruck_between, gather_beside, inside_allgather, one_to_all
+from .patterns import bruck_between, gather_beside, grid_allgather, inside_allgather, one_to_all
 from .swing import swing_allgather
-from .topology import Lanes
+from .topology import Grid, Lanes
 
 
 @algorithm()
@@ -211,3 +211,21 @@ def two_level_log(rank: int, size: int, hosts: Hosts) -> Schedule:
     yield from gather_beside(lanes, rank)
     yield from bruck_between(lanes, lambda host: lanes.ranks(host, lanes.lane))
     yield from inside_allgather(lanes, lambda lane, to: [other for other in lanes.members(lane) if other != to])
+
+
+@algorithm(levels=("node", "numa"))
+def hierarchical(rank: int, size: int, hosts: Hosts) -> Schedule:
+    """Rings between the hosts, then between the smaller domains of each host, then inside the smallest domains.
+
+    Rounds: h-1 + p/h-1
+    Messages: h-1 + p/h-1
+    Sent: (p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: (h+p/h-2)*alpha + (p-1)/p*Z*beta
+    Limits: if the domains of a level differ in the number of their parts, it is one ring.  The formulas are for h hosts
+        without smaller domains.  With n domains in each host, n-1 + p/(h*n)-1 rounds replace p/h-1, and the link of a
+        domain carries (n-1)/n*Z in each direction, the minimum.
+    Source: as `allreduce.hierarchical`.
+    """
+    grid = Grid(rank, size, hosts)
+    yield from grid_allgather(grid, lambda positions: [grid.ranks[each] for each in positions])

@@ -8,8 +8,8 @@ from ..schedule.moves import AFTER, BEFORE, Block, Combine, Copy, Recv, Reduce, 
 from ..schedule.registry import Hosts, algorithm, per_lane_and_host, per_port_and_rank, per_rank, two_per_segment
 from . import allgather, bcast, reduce, reduce_scatter, torus
 from .double_tree import two_trees
-from .patterns import bruck_between, inside_allgather, inside_reduce_scatter, reversed_allgather
-from .topology import Lanes, divisions
+from .patterns import bruck_between, grid_allgather, inside_allgather, inside_reduce_scatter, reversed_allgather
+from .topology import Grid, Lanes, divisions
 
 
 @algorithm()
@@ -315,3 +315,24 @@ def two_level_log(rank: int, size: int, hosts: Hosts) -> Schedule:
     yield from reversed_allgather(bruck_between(lanes, one))
     yield from bruck_between(lanes, one)
     yield from inside_allgather(lanes, lambda lane, to: part(lane))
+
+
+@algorithm(cut=per_rank, ordered=False, levels=("node", "numa"))
+def hierarchical(rank: int, size: int, hosts: Hosts) -> Schedule:
+    """Reduce-scatter in rings inside the smallest domains, then between them, up to the hosts; then all-gather back.
+
+    Rounds: 2*(h-1) + 2*(p/h-1)
+    Messages: 2*(h-1) + 2*(p/h-1)
+    Sent: 2*(p-1)/p*Z
+    Received: 2*(p-1)/p*Z
+    Cost: 2*(h+p/h-2)*alpha + 2*(p-1)/p*Z*beta + (p-1)/p*Z*gamma
+    Limits: only for commutative operations; if the domains of a level differ in the number of their parts, it is one
+        ring.  The formulas are for h hosts without smaller domains.  With n domains in each host, 2*(n-1) +
+        2*(p/(h*n)-1) rounds replace 2*(p/h-1), and the link of a domain carries 2*(n-1)/n*Z in each direction, the
+        minimum.
+    Source: Cho et al., "BlueConnect: Decomposing all-reduce for deep learning on heterogeneous network hierarchy",
+        SysML 2019.
+    """
+    grid = Grid(rank, size, hosts)
+    yield from reversed_allgather(grid_allgather(grid, lambda positions: positions))
+    yield from grid_allgather(grid, lambda positions: positions)

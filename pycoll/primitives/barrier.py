@@ -99,6 +99,19 @@ def two_level(rank: int, size: int, hosts: Hosts) -> Schedule:
     Limits: the formulas are for p/h ranks on each of h hosts.
     Source: as `bcast.two_level_log`.
     """
-    node = topology.two_level(rank, size, 0, hosts)
+    node = topology.domain_tree(rank, size, 0, hosts)
     yield from reduce_up(node, rank, ())
     yield from broadcast_down(node, ())
+
+
+@algorithm(levels=("node", "numa"))
+def hierarchical(rank: int, size: int, hosts: Hosts) -> Schedule:
+    """As `two_level`, with a binomial tree at each level of domains: hosts, their sockets, memory, caches.
+
+    Rounds: 2*(lg(h) + lg(p/h))
+    Messages: lg(h) + lg(p/h)
+    Cost: 2*(lg(h) + lg(p/h))*alpha
+    Limits: the formulas are for p/h ranks on each of h hosts, without smaller domains.
+    Source: as `bcast.hierarchical`.
+    """
+    yield from two_level(rank, size, hosts)

@@ -143,4 +143,20 @@ def two_level_log(rank: int, size: int, root: int, hosts: Hosts, blocks: Blocks 
     Source: Karonis et al., "Exploiting hierarchy in parallel computer networks to optimize collective operation
         performance", IPDPS 2000.
     """
-    yield from broadcast_down(topology.two_level(rank, size, root, hosts), blocks)
+    yield from broadcast_down(topology.domain_tree(rank, size, root, hosts), blocks)
+
+
+@algorithm(levels=("node", "numa"))
+def hierarchical(rank: int, size: int, root: int, hosts: Hosts) -> Schedule:
+    """As `two_level_log`, with a binomial tree at each level of domains: hosts, their sockets, memory, caches.
+
+    Rounds: lg(h) + lg(p/h)
+    Messages: lg(h) + lg(p/h)
+    Sent: (lg(h)+lg(p/h))*Z
+    Received: Z
+    Cost: (lg(h)+lg(p/h))*alpha + (lg(h)+lg(p/h))*Z*beta
+    Limits: best for short vectors; the formulas are for p/h ranks on each of h hosts, without smaller domains.  Each
+        domain receives the vector once.
+    Source: as `two_level_log`, which has two levels of any number.
+    """
+    yield from broadcast_down(topology.domain_tree(rank, size, root, hosts), (0,))

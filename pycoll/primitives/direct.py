@@ -49,7 +49,9 @@ def direct(algorithm: Algorithm) -> Algorithm:
         return math.lcm(algorithm.cut(size, segments, hosts), size)
 
     generator = _of(algorithm, _REDUCTIONS[primitive.name])
-    return Algorithm(primitive, name, generator, cut, algorithm.ordered, ("rank", "size", *root, *chosen))
+    return Algorithm(
+        primitive, name, generator, cut, algorithm.ordered, ("rank", "size", *root, *chosen), levels=algorithm.levels
+    )
 
 
 def bcast(rank: int, size: int, root: int) -> Schedule:

@@ -7,7 +7,7 @@ AlgorithmName = NewType("AlgorithmName", str)
 def algorithms(primitive: str) -> list[AlgorithmName]: ...
 Bcast: TypeAlias = AlgorithmName | Literal[
     "naive", "tree", "ring", "knomial:4", "knomial:8", "two_level", "scatter_allgather", "bine", "two_level_log",
-    "native"
+    "hierarchical:levels=node+numa", "native"
 ]
 Scatter: TypeAlias = AlgorithmName | Literal[
     "naive", "tree", "ring", "knomial:4", "knomial:8", "bine", "two_level", "native"
@@ -16,27 +16,29 @@ Gather: TypeAlias = AlgorithmName | Literal[
     "naive", "tree", "ring", "knomial:4", "knomial:8", "bine", "two_level", "native"
 ]
 Reduce: TypeAlias = AlgorithmName | Literal[
-    "naive", "tree", "ring", "knomial:4", "knomial:8", "rabenseifner", "bine", "two_level", "native"
+    "naive", "tree", "ring", "knomial:4", "knomial:8", "rabenseifner", "bine", "two_level",
+    "hierarchical:levels=node+numa", "native"
 ]
 Allgather: TypeAlias = AlgorithmName | Literal[
     "naive", "tree", "ring", "recursive_multiplying:4", "recursive_multiplying:8", "two_level", "bruck", "neighbor",
-    "swing", "bine", "pat:2", "pat:8", "two_level_log", "native"
+    "swing", "bine", "pat:2", "pat:8", "two_level_log", "hierarchical:levels=node+numa", "native"
 ]
 Allreduce: TypeAlias = AlgorithmName | Literal[
     "naive", "tree", "ring", "knomial:4", "knomial:8", "recursive_doubling", "recursive_multiplying:4",
     "recursive_multiplying:8", "rabenseifner", "double_tree", "two_level", "ring_whole", "bruck_whole", "swing",
-    "bucket:2", "torus_swing:2", "bine", "two_level_log", "native"
+    "bucket:2", "torus_swing:2", "bine", "two_level_log", "hierarchical:levels=node+numa", "native"
 ]
 ReduceScatter: TypeAlias = AlgorithmName | Literal[
     "naive", "tree", "ring", "recursive_halving", "pairwise", "two_level", "recursive_multiplying:4",
-    "recursive_multiplying:8", "swing", "bine", "pat:2", "pat:8", "two_level_log", "native"
+    "recursive_multiplying:8", "swing", "bine", "pat:2", "pat:8", "two_level_log", "hierarchical:levels=node+numa",
+    "native"
 ]
 Alltoall: TypeAlias = AlgorithmName | Literal[
     "naive", "tree", "ring", "pairwise", "bine", "grid:2", "grid:3", "two_level", "native"
 ]
 Barrier: TypeAlias = AlgorithmName | Literal[
     "naive", "tree", "ring", "dissemination", "recursive_multiplying:4", "recursive_multiplying:8", "two_level",
-    "native"
+    "hierarchical:levels=node+numa", "native"
 ]
 Scan: TypeAlias = AlgorithmName | Literal[
     "naive", "tree", "ring", "native"
@@ -52,7 +54,7 @@ Gatherv: TypeAlias = AlgorithmName | Literal[
 ]
 Allgatherv: TypeAlias = AlgorithmName | Literal[
     "naive", "tree", "ring", "recursive_multiplying:4", "recursive_multiplying:8", "two_level", "bruck", "neighbor",
-    "swing", "bine", "pat:2", "pat:8", "two_level_log", "native"
+    "swing", "bine", "pat:2", "pat:8", "two_level_log", "hierarchical:levels=node+numa", "native"
 ]
 Alltoallv: TypeAlias = AlgorithmName | Literal[
     "naive", "pairwise", "tree", "ring", "native"
@@ -65,5 +67,5 @@ Neighbors: TypeAlias = AlgorithmName | Literal[
 ]
 Sharding: TypeAlias = AlgorithmName | Literal[
     "naive", "tree", "ring", "recursive_multiplying:4", "recursive_multiplying:8", "two_level", "swing", "bine",
-    "pat:2", "pat:8", "two_level_log"
+    "pat:2", "pat:8", "two_level_log", "hierarchical:levels=node+numa"
 ]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
 from ..schedule.moves import AFTER, BEFORE, Block, Blocks, Move, Recv, Reduce, Round, Schedule, Send
-from .topology import Lanes, Node, divisions
+from .topology import Grid, Lanes, Node, divisions
 
 
 def in_parallel(*columns: Sequence[Move | None]) -> Schedule:
@@ -69,6 +69,15 @@ def reversed_allgather(rounds: Schedule) -> Schedule:
             *(Send(move.source, move.blocks) for move in moves if isinstance(move, Recv)),
             *(Reduce(move.to, move.blocks) for move in moves if isinstance(move, Send)),
         )
+
+
+def grid_allgather(grid: Grid, blocks: Callable[[range], Blocks]) -> Schedule:
+    """All-gather: a ring in each dimension of a grid; `blocks` returns the blocks of some positions."""
+    for level, count in enumerate(grid.sizes):
+        right, left = grid.neighbor(level, 1), grid.neighbor(level, -1)
+        for step in range(count - 1):
+            sent, received = (grid.lane(level, grid.here[level] - step - late) for late in (0, 1))
+            yield Send(right, blocks(sent)), Recv(left, blocks(received))
 
 
 def recursive_multiplying(rank: int, size: int, k: int) -> Schedule:

@@ -123,4 +123,20 @@ def two_level(rank: int, size: int, root: int, hosts: Hosts, blocks: Blocks = (0
     Limits: only for commutative operations; best for short vectors; the formulas are for p/h ranks on each of h hosts.
     Source: as `bcast.two_level_log`.
     """
-    yield from reduce_up(topology.two_level(rank, size, root, hosts), rank, blocks)
+    yield from reduce_up(topology.domain_tree(rank, size, root, hosts), rank, blocks)
+
+
+@algorithm(ordered=False, levels=("node", "numa"))
+def hierarchical(rank: int, size: int, root: int, hosts: Hosts) -> Schedule:
+    """As `two_level`, with a binomial tree at each level of domains: hosts, their sockets, memory, caches.
+
+    Rounds: lg(h) + lg(p/h)
+    Messages: 1
+    Sent: Z
+    Received: (lg(h)+lg(p/h))*Z
+    Cost: (lg(h)+lg(p/h))*alpha + (lg(h)+lg(p/h))*Z*beta + (lg(h)+lg(p/h))*Z*gamma
+    Limits: only for commutative operations; best for short vectors; the formulas are for p/h ranks on each of h hosts,
+        without smaller domains.  Each domain sends one vector.
+    Source: as `bcast.hierarchical`.
+    """
+    yield from reduce_up(topology.domain_tree(rank, size, root, hosts), rank, (0,))

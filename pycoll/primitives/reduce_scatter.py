@@ -190,3 +190,18 @@ def two_level_log(rank: int, size: int, hosts: Hosts) -> Schedule:
     Source: as `two_level`.
     """
     yield from reversed_allgather(allgather.two_level_log(rank, size, hosts))
+
+
+@algorithm(ordered=False, levels=("node", "numa"))
+def hierarchical(rank: int, size: int, hosts: Hosts) -> Schedule:
+    """The reverse of `allgather.hierarchical`: rings inside the smallest domains first, between the hosts last.
+
+    Rounds: h-1 + p/h-1
+    Messages: h-1 + p/h-1
+    Sent: (p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: (h+p/h-2)*alpha + (p-1)/p*Z*beta + (p-1)/p*Z*gamma
+    Limits: only for commutative operations; as `allgather.hierarchical`.
+    Source: as `allreduce.hierarchical`.
+    """
+    yield from reversed_allgather(allgather.hierarchical(rank, size, hosts))

@@ -106,4 +106,4 @@ def two_level(rank: int, size: int, root: int, hosts: Hosts) -> Schedule:
         that it forwards.
     Source: as `bcast.two_level_log`.
     """
-    yield from scatter_down(topology.two_level(rank, size, root, hosts))
+    yield from scatter_down(topology.domain_tree(rank, size, root, hosts))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from ..schedule.registry import Hosts
+from ..schedule.registry import Hosts, without_domains
 
 
 class Node(NamedTuple):
@@ -124,7 +125,7 @@ class Lanes:
 
     def __init__(self, rank: int, size: int, hosts: Hosts) -> None:
         ranks_of: dict[int, list[int]] = {}
-        for other, host in enumerate(range(size) if hosts is None else hosts):
+        for other, host in enumerate(range(size) if hosts is None else without_domains(hosts)):
             ranks_of.setdefault(host, []).append(other)
         self.hosts = list(ranks_of.values())  # the ranks of each host; hosts are in the order of their first ranks
         self.count = min(map(len, self.hosts))
@@ -153,24 +154,95 @@ class Lanes:
         return [rank for host in range(len(self.hosts)) for rank in self.ranks(host, lane)]
 
 
-def two_level(rank: int, size: int, root: int, hosts: Hosts) -> Node:
-    """Return the node of `rank` in a binomial tree of hosts, each with a binomial tree of its ranks.
+def paths(size: int, hosts: Hosts) -> list[tuple[int, ...]]:
+    """Return the domains of each rank, the largest first."""
+    given: Sequence[int | tuple[int, ...]] = range(size) if hosts is None else hosts
+    return [each if isinstance(each, tuple) else (each,) for each in given]
 
-    The root leads its host; on other hosts, the first rank leads.  A leader sends to other hosts first.
+
+def domain_tree(rank: int, size: int, root: int, hosts: Hosts) -> Node:
+    """Return the node of `rank` in a binomial tree of hosts, each with a tree of its domains, and so on to its ranks.
+
+    The root leads its domains; in other domains, the first rank leads.  A leader sends to the largest domains first.
     """
-    lanes = Lanes(rank, size, hosts)
-    leaders = [root if root in ranks else ranks[0] for ranks in lanes.hosts]
-    here, lead = lanes.here, leaders[lanes.host]
-    inside = binomial(lanes.local_rank, len(here), here.index(lead))
-    levels = [[(here[child], [here[i] for i in members]) for child, members in level] for level in inside.levels]
-    if rank != lead:
-        parent = None if inside.parent is None else here[inside.parent]
-        return Node(parent, levels, [here[i] for i in inside.subtree])
+    return _domain_node(rank, range(size), root, paths(size, hosts), 0)
 
-    def ranks_on(numbers: Sequence[int]) -> list[int]:
-        return [other for number in numbers for other in lanes.hosts[number]]
 
-    between = binomial(lanes.host, len(leaders), leaders.index(root))
-    far = [[(leaders[child], ranks_on(below)) for child, below in level] for level in between.levels]
+def _domain_node(rank: int, ranks: Sequence[int], lead: int, domains: list[tuple[int, ...]], level: int) -> Node:
+    """Return the node of `rank` in the tree of the ranks of one domain, which `lead` leads."""
+    groups = _groups(ranks, domains, level)
+    leaders = [lead if lead in group else group[0] for group in groups]
+    here = next(number for number, group in enumerate(groups) if rank in group)
+    inside = Node(None, [], [rank])
+    if len(groups[here]) > 1:
+        inside = _domain_node(rank, groups[here], leaders[here], domains, level + 1)
+    if rank != leaders[here]:
+        return inside
+
+    def ranks_in(numbers: Sequence[int]) -> list[int]:
+        return [other for number in numbers for other in groups[number]]
+
+    between = binomial(here, len(groups), leaders.index(lead))
+    far = [[(leaders[child], ranks_in(below)) for child, below in children] for children in between.levels]
     parent = None if between.parent is None else leaders[between.parent]
-    return Node(parent, [*far, *levels], ranks_on(between.subtree))
+    return Node(parent, [*far, *inside.levels], ranks_in(between.subtree))
+
+
+def _groups(ranks: Sequence[int], domains: list[tuple[int, ...]], level: int) -> list[list[int]]:
+    """Return the ranks of each domain at a level, in the order of their first ranks; below all levels, each rank."""
+    found: dict[int, list[int]] = {}
+    for rank in ranks:
+        found.setdefault(domains[rank][level] if level < len(domains[rank]) else rank, []).append(rank)
+    return list(found.values())
+
+
+def _splitting(domains: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Leave out the levels that split no domain of the level above."""
+    counts = [len({each[:level] for each in domains}) for level in range(len(domains[0]) + 1)]
+    kept = [level for level in range(len(domains[0])) if counts[level + 1] > counts[level]]
+    return [tuple(each[level] for level in kept) for each in domains]
+
+
+def _coordinates(
+    ranks: Sequence[int], domains: list[tuple[int, ...]], before: tuple[int, ...]
+) -> dict[tuple[int, ...], int]:
+    """Return the rank at each place of a grid: the numbers of its domains in the domain above, and of the rank."""
+    found: dict[tuple[int, ...], int] = {}
+    for number, group in enumerate(_groups(ranks, domains, len(before))):
+        place = (*before, number)
+        found |= _coordinates(group, domains, place) if len(before) < len(domains[0]) else {place: group[0]}
+    return found
+
+
+class Grid:
+    """The ranks in a grid: a dimension for each level that splits domains, one for the ranks of the smallest domains.
+
+    Positions count along the first dimension first.  A ring in each dimension, the first one first, is an all-gather.
+    If domains of a level differ in the number of their parts, there is one dimension, in which domains are consecutive.
+    """
+
+    def __init__(self, rank: int, size: int, hosts: Hosts) -> None:
+        domains = _splitting(paths(size, hosts))
+        at = _coordinates(range(size), domains, ())
+        self.sizes: list[int] = [1 + max(numbers) for numbers in zip(*at)]
+        if math.prod(self.sizes) != size:
+            at = {(number,): other for number, other in enumerate(at.values())}
+            self.sizes = [size]
+        self.strides: list[int] = [math.prod(self.sizes[:level]) for level in range(len(self.sizes))]
+        position = {self._position(coordinates): other for coordinates, other in at.items()}
+        self.ranks = [position[number] for number in range(size)]
+        self.here = next(coordinates for coordinates, other in at.items() if other == rank)
+
+    def _position(self, coordinates: Sequence[int]) -> int:
+        return sum(each * stride for each, stride in zip(coordinates, self.strides))
+
+    def neighbor(self, level: int, step: int) -> int:
+        """Return the rank that is so many steps away in one dimension."""
+        moved = (self.here[level] + step) % self.sizes[level]
+        return self.ranks[self._position(self.here) + (moved - self.here[level]) * self.strides[level]]
+
+    def lane(self, level: int, coordinate: int) -> range:
+        """Return the positions with this coordinate in a dimension: any before it, and those of this rank after it."""
+        first = (coordinate % self.sizes[level]) * self.strides[level]
+        first += sum(each * stride for each, stride in list(zip(self.here, self.strides))[level + 1 :])
+        return range(first, first + self.strides[level])

@@ -185,9 +185,10 @@ def shrink(comm: MPI.Intracomm) -> MPI.Intracomm:
     while (private := MPI.Intracomm(child.Shrink())).size < child.size:  # another process has died meanwhile
         child.Free()
         child = private
-    hosts = [known.facts.hosts[rank] for rank in ranks_in(child, comm)]
+    ranks = ranks_in(child, comm)
     numbers: dict[int, int] = {}
-    facts = replace(known.facts, hosts=tuple(numbers.setdefault(host, len(numbers)) for host in hosts))
+    hosts = tuple(numbers.setdefault(known.facts.hosts[rank], len(numbers)) for rank in ranks)
+    facts = replace(known.facts, hosts=hosts, places=tuple(known.facts.places[rank] for rank in ranks))
     choices = Choices()
     choices.update(known.choices)
     _register(child, private, facts, choices)

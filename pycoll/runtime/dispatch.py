@@ -196,7 +196,7 @@ def program_key(
         in_place=False,
         segments=settings.segments(nbytes, several, choice.segment) if chosen.pipelined else 1,
         longest=settings.longest(several, None if chosen.pipelined else choice.segment),
-        hosts=channel.facts.hosts if chosen.knows_hosts else None,
+        hosts=channel.facts.hosts_for(chosen),
     )
 
 

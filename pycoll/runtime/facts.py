@@ -13,6 +13,7 @@ from ..arguments.device_arrays import gpu_possible
 from ..base import settings
 from ..base.errors import MismatchError
 from ..base.numbers import ranks_named
+from ..base.places import place
 from ..base.user_warnings import warn
 from ..base.version import __version__
 from ..schedule.registry import own_algorithms, own_digest
@@ -46,6 +47,7 @@ def facts_of(private: MPI.Intracomm) -> CommFacts:
             own_digest(),
             not why_unusable(),
             zlib.crc32(__version__.encode()),
+            *place(),
         ]
     )
     table = np.empty((private.size, len(mine)), np.int64)
@@ -65,6 +67,7 @@ def facts_of(private: MPI.Intracomm) -> CommFacts:
         core=bool(table[:, 7].all()),
         native=bool(table[:, 3].all()),
         cores=int(table[:, 5].min()),
+        places=tuple(map(tuple, table[:, 9:].tolist())),
     )
     warn_once(unknown_variables())
     warn_once(unusable)  # after the exchange, since the caller may turn warnings into errors

@@ -311,7 +311,7 @@ class Objects:
         from ..primitives.direct import results_of  # it imports all algorithms
 
         chosen = find(name, algorithm)
-        hosts = self._channel.facts.hosts if chosen.knows_hosts else None
+        hosts = self._channel.facts.hosts_for(chosen)
         return results_of(chosen, self._size, root, 1, hosts)[0].wanted[self._rank]
 
 

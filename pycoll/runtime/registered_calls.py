@@ -34,7 +34,7 @@ def uses_registered(channel: Channel, algorithm: Algorithm, nbytes: int, operati
     if not _may_use_registered(channel, algorithm, nbytes, operation):
         return False
     hosts, rank = channel.facts.hosts, channel.comm.rank
-    known = hosts if algorithm.knows_hosts else None
+    known = channel.facts.hosts_for(algorithm)
     key = ProgramKey(*(algorithm, rank, channel.size, 0, nbytes, 1, False, 1, max(nbytes, 1)), hosts=known)
     return channel.facts.host_count == 1 or host_gets(key, hosts) is not None
 

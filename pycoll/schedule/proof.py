@@ -25,7 +25,7 @@ from .diagnosis import Stuck, messages, peers, wrong_contributions, wrong_form
 from .endless import timed
 from .moves import AFTER, RECEIVES, Block, Blocks, Combine, Copy, Move, Recv, Reduce, Round, Send, check_round
 from .neighbors import Neighbors
-from .registry import Algorithm, Hosts, counts_of
+from .registry import Algorithm, Hosts, counts_of, without_domains
 from .symbols import Expression, Value, Values
 
 Bytes = Callable[[Block], float]
@@ -110,7 +110,7 @@ class _Run:
         self.values = Values()
         self.nbytes = nbytes
         self.hazards: list[tuple[int, int]] = []
-        self.hosts = range(size) if hosts is None else hosts
+        self.hosts = range(size) if hosts is None else without_domains(hosts)
         self.crossing: dict[tuple[int, int], float] = {}
         self.watch: Callable[[RankState], object] | None = None
         self.ranks = []

@@ -150,8 +150,16 @@ NEIGHBORHOODS: dict[str, Primitive] = {primitive.name: primitive for primitive i
 COLLECTIVES = PRIMITIVES | NEIGHBORHOODS
 
 
-# The host of each rank, as a number; None means that each rank has its own host.
-Hosts = tuple[int, ...] | None
+# The host of each rank, as a number, or its domains, the largest first, such as the numbers of its host and of its NUMA
+# domain; None means that each rank has its own host.
+Hosts = tuple[int, ...] | tuple[tuple[int, ...], ...] | None
+LEVELS = ("node", "socket", "numa", "l3")
+"""The kinds of domains, the largest first: ranks of a domain share a host, a socket, memory or a third-level cache."""
+
+
+def without_domains(hosts: Sequence[int | tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the host of each rank."""
+    return tuple(each[0] if isinstance(each, tuple) else each for each in hosts)
 
 
 # The number of parts into which an algorithm cuts the vector (only bcast, reduce, allreduce, scan and exscan).
@@ -221,11 +229,12 @@ class Algorithm:
     parameters: tuple[str, ...]
     needs_counts: bool = False
     k: int | None = None  # the number after the colon of its name; for a family, the smallest one
+    levels: tuple[str, ...] = ()  # the kinds of domains that it tells apart, if it needs others than hosts
 
     @property
     def stem(self) -> str:
         """Its name in names of files and in links."""
-        return f"{self.primitive.name}-{self.name.replace(':', '-')}"
+        return f"{self.primitive.name}-{re.sub('[:=+]', '-', self.name)}"
 
     @property
     def pipelined(self) -> bool:
@@ -239,7 +248,11 @@ class Algorithm:
 
     def parts(self, size: int, segments: int = 1, hosts: Hosts = None) -> int:
         """Return the number of blocks into which the vector or buffer of the primitive is cut."""
-        return self.cut(size, segments, hosts) if self.primitive.cuts else size
+        return self.cut(size, segments, self._seen(hosts)) if self.primitive.cuts else size
+
+    def _seen(self, hosts: Hosts) -> Hosts:
+        """Return the hosts alone for a schedule that does not know smaller domains."""
+        return hosts if hosts is None or self.levels else without_domains(hosts)
 
     def count_sources(self, size: int, root: int) -> list[int]:
         """Return the ranks that send their counts to all other ranks in the first rounds."""
@@ -255,8 +268,8 @@ class Algorithm:
         neighbors: Neighbors | None = None,
     ) -> Schedule:
         """Generate the rounds of one rank."""
-        given: dict[str, Any] = {"rank": rank, "size": size, "root": root, "segments": segments, "hosts": hosts}
-        given |= {"k": self.k, "neighbors": neighbors}
+        given: dict[str, Any] = {"rank": rank, "size": size, "root": root, "segments": segments}
+        given |= {"hosts": self._seen(hosts), "k": self.k, "neighbors": neighbors}
         if self.primitive.near and neighbors is None:
             raise ValueError(f"{self} depends on the topology of a communicator, which is not known here")
         return self.generator(**{name: given[name] for name in self.parameters})
@@ -283,6 +296,7 @@ def algorithm(
     needs_counts: bool = False,
     listed: Sequence[int] = (),
     least: int = 2,
+    levels: Sequence[str] = (),
 ) -> Callable[[Callable[..., Schedule]], Callable[..., Schedule]]:
     """Register a generator under the name of its function, for the primitive that its file is named after.
 
@@ -292,7 +306,8 @@ def algorithm(
     passes only the parameters ``rank, size, root, segments, hosts, k``; all others need defaults.
 
     A generator with the parameter ``k`` defines a family of algorithms, such as ``knomial:4`` with k=4.  The numbers
-    `listed` are in the catalogue; `find` accepts all numbers from `least`.
+    `listed` are in the catalogue; `find` accepts all numbers from `least`.  A generator with `levels` also defines a
+    family, such as ``hierarchical:levels=node+numa``; its parameter ``hosts`` has the domains of each rank.
     """
     if inspect.isgeneratorfunction(cut):
         raise TypeError(f"write @algorithm(), with parentheses, above {cut.__name__}")
@@ -315,6 +330,11 @@ def algorithm(
         if callable(before) and before not in [each.generator for each in primitive.algorithms.values()]:
             raise ValueError(f"the file of {primitive.name} already defines {name}: choose another name")
         found = Algorithm(primitive, name, generator, cut, ordered, parameters, needs_counts)
+        if levels:
+            primitive.families[name] = replace(found, levels=tuple(levels))
+            listed_one = in_levels(primitive.families[name], tuple(levels))
+            primitive.algorithms[listed_one.name] = listed_one
+            return generator
         if "k" not in parameters:
             primitive.algorithms[name] = found
             return generator
@@ -402,6 +422,11 @@ def member(family: Algorithm, k: int) -> Algorithm:
     return replace(family, name=f"{family.name}:{k}", k=k, cut=cut)
 
 
+def in_levels(family: Algorithm, levels: tuple[str, ...]) -> Algorithm:
+    """Return the algorithm of a family with these levels."""
+    return replace(family, name=f"{family.name}:levels={'+'.join(levels)}", levels=levels)
+
+
 def find(primitive: str, name: str) -> Algorithm:
     """Return the registered algorithm with this name, or "native"; raise ValueError that lists the valid names."""
     if name == NATIVE and isinstance(primitive, str) and primitive in COLLECTIVES:
@@ -439,11 +464,24 @@ def _found(catalogue: dict[str, Algorithm], primitive: str, name: str, valid: li
 
 def _member_named(family: Algorithm, name: str, number: str) -> Algorithm:
     """Return the member of a family whose name ends with a number; raise ValueError for other endings."""
+    if family.levels:
+        return in_levels(family, _levels_named(family, name, number))
     least = family.k or 0
     if re.fullmatch("[1-9][0-9]{0,8}", number, re.ASCII) and int(number) >= least:
         return member(family, int(number))
     wrong = f"{number!r} is not an integer of at least {least}" if number else "the number is missing"
     raise ValueError(f"algorithm={name!r} is not a name of the form {family.name}:K: {wrong}")
+
+
+def _levels_named(family: Algorithm, name: str, text: str) -> tuple[str, ...]:
+    """Return the levels in the ending of a name, or those of the family if it has none; raise ValueError for others."""
+    if name == family.name:
+        return family.levels
+    found = tuple(text.removeprefix("levels=").split("+"))
+    if text.startswith("levels=") and found == tuple(level for level in LEVELS if level in found):
+        return found
+    why = f"{text!r} is not levels= and some of {'+'.join(LEVELS)}, in this order"
+    raise ValueError(f"algorithm={name!r} is not a name of the form {family.name}:levels=A+B: {why}")
 
 
 _imported: set[str] = set()  # primitives of which all algorithms are registered

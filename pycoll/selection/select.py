@@ -7,11 +7,13 @@ was measured to be the fastest (`pycoll.selection.tuning_file`), or the one of t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from ..schedule.registry import NATIVE, NEIGHBORHOODS, find
+from ..base.places import KINDS, UNKNOWN
+from ..schedule.registry import NATIVE, NEIGHBORHOODS, Algorithm, Hosts, find
 from .choices import Choices, algorithm_from_environment
 from .rules import PACKED, REGISTERED_FROM, choose, native_up_to, slots_up_to
 from .tuning_file import SHARED_MEMORY, Candidate, Tuned
@@ -64,6 +66,7 @@ class CommFacts:
     core: bool = False  # all ranks run programs in the compiled core
     native: bool = False  # no rank has set PYCOLL_NATIVE=0, and all have MPI_THREAD_MULTIPLE
     cores: int = 1  # of the host with the fewest
+    places: tuple[tuple[int, ...], ...] = ()  # the domains of each rank, as in `pycoll.base.places`; none if not known
 
     @property
     def size(self) -> int:
@@ -74,6 +77,41 @@ class CommFacts:
     def host_count(self) -> int:
         """The number of hosts."""
         return len(set(self.hosts))
+
+    def hosts_for(self, algorithm: Algorithm) -> Hosts:
+        """The hosts of the ranks, or their domains, as an algorithm needs them; None if it needs neither."""
+        if not algorithm.knows_hosts:
+            return None
+        if not algorithm.levels:
+            return self.hosts
+        columns = [self._domains(level) for level in algorithm.levels]
+        for level, column in zip(algorithm.levels, columns):
+            if level != "node":
+                self._check_even(level, column)
+        return tuple(zip(*columns))
+
+    def _check_even(self, level: str, domains: Sequence[int]) -> None:
+        """Raise ValueError if a level splits a host into domains with different numbers of ranks."""
+        for host in dict.fromkeys(self.hosts):
+            counts = Counter(domains[rank] for rank, other in enumerate(self.hosts) if other == host).values()
+            if len(set(counts)) > 1:
+                parts = " and ".join(map(str, counts))
+                raise ValueError(
+                    f"the level {level} splits host {host} unevenly, into domains of {parts} ranks: place the ranks "
+                    "evenly, or name an algorithm without this level"
+                )
+
+    def _domains(self, level: str) -> Sequence[int]:
+        """A number for each rank, the same in each domain; a host whose domains are not known is one domain."""
+        if level == "node" or not self.places:
+            return self.hosts
+        kind = KINDS.index(level)
+        found = [(host, place[kind]) for host, place in zip(self.hosts, self.places)]
+        unknown = {host for host, number in found if number == UNKNOWN}
+        numbers: dict[tuple[int, int], int] = {}
+        return [
+            numbers.setdefault((host, UNKNOWN if host in unknown else number), len(numbers)) for host, number in found
+        ]
 
     @cached_property
     def oversubscribed(self) -> bool:

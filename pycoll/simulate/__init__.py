@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -14,7 +15,6 @@ from ..base import settings
 from ..base.callable_module import make_callable
 from ..primitives.direct import find_schedule
 from ..schedule.endless import timed
-from ..schedule.registry import Hosts
 from .network import Link, Network
 from .routes import check_hosts, parse
 from .run import Cluster, Ranks, sizes
@@ -86,6 +86,7 @@ def simulate(
     segments: int | None = None,
     ranks_per_host: int | None = None,
     hosts: Sequence[int] | None = None,
+    domains_per_host: int = 1,
     topology: str | None = None,
     delays: Mapping[int, float] | None = None,
     longest: int | None = None,
@@ -114,6 +115,9 @@ def simulate(
         The number of ranks on each host, by default 1, or as the topology says; consecutive ranks share a host.
     hosts : sequence of int, optional
         The host of each rank; replaces `ranks_per_host`.
+    domains_per_host : int
+        The number of domains of each host, such as sockets, with equally many consecutive ranks.  The links between
+        them are `Network.across`.
     topology : str, optional
         The links between hosts, by default one switch, or switches of `Network.hosts_per_switch` hosts:
 
@@ -148,6 +152,7 @@ def simulate(
     if ranks_per_host is None:
         ranks_per_host = links.ranks_per_host if links else 1
     integers = {"nbytes": nbytes, "root": root, "ranks": ranks, "ranks_per_host": ranks_per_host}
+    integers |= {"domains_per_host": domains_per_host}
     optional = {"segments": segments, "longest": longest}
     _check_integers(integers | {name: value for name, value in optional.items() if value is not None})
     ranks, nbytes, root = int(ranks), int(nbytes), int(root)  # they may be NumPy integers
@@ -156,14 +161,15 @@ def simulate(
         _check_switches(topology, network)
         check_hosts(topology, links, host_of or range(ranks))
     several = host_of is None or len(set(host_of)) > 1
+    placed = host_of if domains_per_host == 1 else _domains(host_of or tuple(range(ranks)), int(domains_per_host))
     delays = {} if delays is None else delays
     _check_root(root, ranks)
     _check_delays(delays, ranks)
     segments = settings.segments(nbytes, several) if segments is None else segments
     run = Ranks(
-        [timed(chosen.schedule(rank, ranks, root, segments, host_of)) for rank in range(ranks)],
-        Cluster(network, ranks, host_of, links),
-        sizes(chosen, ranks, nbytes, segments, host_of),
+        [timed(chosen.schedule(rank, ranks, root, segments, placed)) for rank in range(ranks)],
+        Cluster(network, ranks, placed, links),
+        sizes(chosen, ranks, nbytes, segments, placed),
         settings.longest(several) if longest is None else longest,
     )
     starts = [float(delays.get(rank, 0.0)) for rank in range(ranks)]
@@ -191,7 +197,7 @@ def _result(run: Ranks, given: Sequence[float]) -> Simulated:
     )
 
 
-def _hosts(ranks: int, ranks_per_host: int, hosts: Sequence[int] | None) -> Hosts:
+def _hosts(ranks: int, ranks_per_host: int, hosts: Sequence[int] | None) -> tuple[int, ...] | None:
     if hosts is None:
         return None if ranks_per_host == 1 else tuple(rank // ranks_per_host for rank in range(ranks))
     host_of = tuple(hosts) if isinstance(hosts, Iterable) else None
@@ -200,6 +206,18 @@ def _hosts(ranks: int, ranks_per_host: int, hosts: Sequence[int] | None) -> Host
     if len(host_of) != ranks:
         raise ValueError(f"hosts has {len(host_of)} numbers for {ranks} ranks")
     return tuple(map(int, host_of))
+
+
+def _domains(hosts: tuple[int, ...], domains_per_host: int) -> tuple[tuple[int, int], ...]:
+    """Return the host and the domain of each rank; raise ValueError if a host cannot be divided evenly."""
+    counts, before = Counter(hosts), Counter[int]()
+    if uneven := [host for host in counts if counts[host] % domains_per_host]:
+        raise ValueError(f"domains_per_host={domains_per_host} does not divide the {counts[uneven[0]]} ranks of a host")
+    found = []
+    for host in hosts:
+        found.append((host, before[host] * domains_per_host // counts[host]))
+        before[host] += 1
+    return tuple(found)
 
 
 def _check_switches(topology: str | None, network: Network) -> None:

@@ -44,6 +44,9 @@ def parser() -> argparse.ArgumentParser:
         "-s", "--segments", type=int, help="segments of pipelined algorithms (default: as pycoll chooses)"
     )
     options.add_argument("-p", "--ranks-per-host", type=int, help="ranks on each host (1, or as the topology says)")
+    options.add_argument(
+        "-d", "--domains-per-host", type=int, default=1, help="domains of each host, such as sockets (%(default)s)"
+    )
     options.add_argument("-t", "--topology", help=f"links between hosts: {WRITTEN} (default: one switch)")
     options.add_argument(
         "--delay", action="append", type=_delay, default=[], metavar="RANK:SECONDS", help="let a rank start late"
@@ -129,6 +132,7 @@ def main(argv: Sequence[str]) -> None:
             "root": options.root,
             "segments": options.segments,
             "ranks_per_host": options.ranks_per_host,
+            "domains_per_host": options.domains_per_host,
             "topology": options.topology,
         }
         ranks = _ranks(options)

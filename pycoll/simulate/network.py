@@ -17,7 +17,7 @@ KINDS: dict[str, tuple[Any, str]] = {
     "int": (Integral, "an integer that is not negative"),
     "bool": (bool, "True or False"),
 }
-LINKS = "between", "inside"
+LINKS = "between", "across", "inside"
 SWITCHES = {"0": False, "false": False, "1": True, "true": True}
 
 
@@ -85,7 +85,7 @@ class Network:
     between : Link
         The link of each host to the other hosts.
     inside : Link
-        The link of each rank to the other ranks of its host.
+        The link of each rank to the other ranks of its host, or of its smallest domain.
     gamma : float
         The seconds per byte combined.
     hosts_per_switch : int
@@ -94,6 +94,8 @@ class Network:
         The total bandwidth of the links of a switch to its hosts, divided by the bandwidth of its uplink.
     hop : float
         The seconds that each link after the first one adds to `between.alpha`, on a route between hosts.
+    across : Link
+        The link of each domain of a host, such as a socket, to the other domains of the host.
 
     Raises
     ------
@@ -110,6 +112,7 @@ class Network:
     hosts_per_switch: int = 0
     oversubscription: float = 1.0
     hop: float = 0.0
+    across: Link = field(default_factory=lambda: Link(alpha=0.5e-6, beta=5e-11, overhead=0.2e-6))
 
     def __post_init__(self) -> None:
         _check(self)

@@ -202,6 +202,15 @@ def inside(source: int, to: int, network: Network) -> Iterator[Hop]:
         yield Hop(f"rank {to} in", network.inside.beta)
 
 
+def across(source: int, to: int, here: tuple[int, ...], there: tuple[int, ...], network: Network) -> Iterator[Hop]:
+    """Yield the links between two ranks of one host in different domains: those of the largest different domains."""
+    level = next(level for level, (mine, other) in enumerate(zip(here, there)) if mine != other)
+    yield Hop(f"rank {source} out", network.inside.beta)
+    for domain, way in ((here, "out"), (there, "in")):
+        yield Hop(f"domain {'.'.join(map(str, domain[: level + 1]))} {way}", network.across.beta)
+    yield Hop(f"rank {to} in", network.inside.beta)
+
+
 class Form(NamedTuple):
     """How a topology is written: the names of its sizes (None for any number of them), and whether it has a taper."""
 

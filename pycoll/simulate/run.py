@@ -19,10 +19,10 @@ from itertools import accumulate, count
 
 from ..compiler.layout import COUNT_BYTES, split
 from ..schedule.moves import Block, Blocks, Combine, Copy, Recv, Reduce, Round, Send
-from ..schedule.registry import Algorithm, Hosts, counts_of
+from ..schedule.registry import Algorithm, Hosts, counts_of, without_domains
 from .network import Link, Network
 from .ports import Flow, Port, SimulatedMessage
-from .routes import FatTree, Hop, RankHosts, Topology, inside
+from .routes import FatTree, Hop, RankHosts, Topology, across, inside
 
 COUNTS = counts_of(0)[0]
 KEPT = 1 << 17  # routes that are remembered; an all-to-all among thousands of ranks has millions
@@ -51,15 +51,19 @@ class Cluster:
 
     def __init__(self, network: Network, ranks: int, hosts: Hosts, topology: Topology | None = None) -> None:
         self.network = network
-        self.rank_hosts = RankHosts(network, hosts or range(ranks))
+        self.domains: Sequence[int | tuple[int, ...]] = hosts or range(ranks)
+        self.rank_hosts = RankHosts(network, without_domains(self.domains))
         self.topology = topology or FatTree(0, network.hosts_per_switch, network.oversubscription)
         self.ports: dict[str, Port] = {}
         self.way = lru_cache(KEPT)(self._way)
 
     def _way(self, source: int, to: int) -> tuple[Link, float, tuple[Port, ...]]:
         """Return the kind of link between two ranks, the latency, and the ports on the route."""
-        if self.rank_hosts.hosts[source] == self.rank_hosts.hosts[to]:
+        here, there = self.domains[source], self.domains[to]
+        if here == there:
             link, hops = self.network.inside, inside(source, to, self.network)
+        elif isinstance(here, tuple) and isinstance(there, tuple) and here[0] == there[0]:
+            link, hops = self.network.across, across(source, to, here, there, self.network)
         else:
             link, hops = self.network.between, self.topology.route(source, to, self.rank_hosts)
         ports = tuple(map(self._port, hops))

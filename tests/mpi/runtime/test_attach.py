@@ -1,5 +1,7 @@
 """What the ranks compare at the first use of a communicator."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,8 @@ import pycoll
 from pycoll.base.errors import MismatchError
 from pycoll.runtime.attach import attach
 from pycoll.schedule.moves import Recv, Send
-from pycoll.schedule.registry import PRIMITIVES, algorithm
+from pycoll.schedule.registry import PRIMITIVES, algorithm, algorithms_of
+from pycoll.tune.benchmark_case import MEASURED, Case
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
@@ -77,3 +80,33 @@ def test_versions_of_pycoll_that_differ(comm, monkeypatch):
         with pytest.raises(MismatchError, match=complaint):
             pycoll.bcast(np.ones(3), comm=comm)
     attach(comm)
+
+
+def with_domains(places):
+    """Return a communicator whose ranks are in these NUMA domains."""
+    comm = WORLD.Dup()
+    channel = attach(comm)
+    channel.facts = replace(channel.facts, places=tuple((0, numa, 0) for numa in places))
+    return comm
+
+
+@pytest.mark.parametrize(
+    "primitive", [name for name in MEASURED if any(one.levels for one in algorithms_of(name).values())]
+)
+@pytest.mark.parametrize("nbytes", [4, 1000, 200_000])
+def test_levels(primitive, nbytes):
+    comm = with_domains([rank * 2 // SIZE for rank in range(SIZE)] if SIZE % 2 == 0 else range(SIZE))
+    for name in ("hierarchical", "hierarchical:levels=numa", "hierarchical:levels=node+socket+numa+l3"):
+        case = Case(comm, primitive, nbytes)
+        assert case.wrong(case.call(name), case.call_native()) == 0
+    comm.Free()
+
+
+@pytest.mark.skipif(SIZE < 3 or attach(WORLD).facts.host_count > 1, reason="needs three ranks on one host")
+def test_a_level_that_splits_a_host_unevenly():
+    comm = with_domains([0] + [1] * (SIZE - 1))
+    parts = f"1 and {SIZE - 1}"
+    for _ in range(2):
+        with pytest.raises(ValueError, match=f"the level numa splits host 0 unevenly, into domains of {parts} ranks"):
+            pycoll.allreduce(np.ones(3), np.empty(3), comm=comm, algorithm="hierarchical:levels=node+numa")
+    comm.Free()

@@ -19,6 +19,11 @@ def test_files(tmp_path, capsys):
     main(["bcast", "--algorithm", "knomial:3", "-o", str(tmp_path / "knomial.svg")])
     main(["allreduce", "--algorithm", "two_level", "--hosts", "0,1,0,1", "-o", str(tmp_path / "hosts.svg")])
     assert classes((tmp_path / "hosts.svg").read_text(encoding="utf-8"), "host") == 4 * 5
+    domains = "0.0,0.0,0.1,0.1,1.0,1.0,1.1,1.1"
+    path = tmp_path / "domains.svg"
+    main(["allreduce", "--algorithm", "hierarchical", "-n", "8", "--hosts", domains, "-o", str(path)])
+    text = path.read_text(encoding="utf-8")
+    assert all(f">host {name}<" in text for name in ("0.0", "0.1", "1.0", "1.1")) and "2 hosts" in text
 
 
 @pytest.mark.parametrize(
@@ -29,6 +34,7 @@ def test_files(tmp_path, capsys):
         ("allreduce", "--algorithm is missing; choose one of: naive, tree, ring, "),
         ("allreduce --algorithm rong", "algorithm='rong' is not one of the algorithms of allreduce: naive, "),
         ("allreduce --algorithm native", "algorithm='native' has no schedule"),
+        ("bcast --algorithm hierarchical:levels=cpu", "algorithm='hierarchical:levels=cpu' is not a name of the form "),
         ("bcast --algorithm knomial:1", "algorithm='knomial:1' is not a name of the form knomial:K: '1' is not an "),
         ("allreduce --algorithm ring -n 0", "-n must be between 1 and 64, not 0"),
         ("allreduce --algorithm ring -n 65", "-n must be between 1 and 64, not 65"),
@@ -39,6 +45,7 @@ def test_files(tmp_path, capsys):
         ("allreduce --algorithm ring --segments 2", "--segments 2: allreduce.ring is not pipelined"),
         ("bcast --algorithm ring --segments 0", "--segments must be between 1 and 64, not 0"),
         ("allreduce --algorithm two_level --hosts 0,1", "--hosts 0,1 names 2 hosts for 4 ranks"),
+        ("allreduce --algorithm ring --hosts 0.0,0.1,1,1", "--hosts 0.0,0.1,1,1 has domains for some ranks only"),
         ("allreduce --algorithm two_level --hosts a,b", "--hosts 'a,b' is not a comma-separated list of numbers"),
         ("allreduce --algorithm ring -o ring.png", "-o ring.png does not end in .svg or .html"),
         ("allreduce --algorithm ring -o no/such/ring.svg", "-o no/such/ring.svg: no such directory"),

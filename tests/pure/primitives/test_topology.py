@@ -1,9 +1,12 @@
+import math
 from itertools import chain, product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pycoll.primitives.swing import bine, distance
-from pycoll.primitives.topology import depth, divisions, inorder, knomial, two_level
+from pycoll.primitives.topology import Grid, depth, divisions, domain_tree, inorder, knomial
 from pycoll.schedule.costs import log
 
 
@@ -29,9 +32,40 @@ def test_bine_trees(size):
 
 @pytest.mark.parametrize("size", [*range(1, 18), 33])
 def test_trees_of_hosts(size):
-    for hosts in (None, (0,) * size, tuple(r % 3 for r in range(size)), tuple(r * r % 5 for r in range(size))):
+    nested = tuple((r % 2, r % 3, r * r % 5) for r in range(size))
+    for hosts in (None, (0,) * size, tuple(r % 3 for r in range(size)), tuple(r * r % 5 for r in range(size)), nested):
         for root in {0, size // 2, size - 1}:
-            check_tree([two_level(rank, size, root, hosts) for rank in range(size)], root)
+            check_tree([domain_tree(rank, size, root, hosts) for rank in range(size)], root)
+
+
+DOMAINS = st.integers(1, 3)
+
+
+@given(DOMAINS, DOMAINS, DOMAINS, st.randoms())
+def test_grids_of_domains(hosts, domains, ranks, random):
+    """Each position has a rank, rings close, and lanes are the positions that a ring of the dimension passes on."""
+    size = hosts * domains * ranks
+    places = [(host, domain) for host in range(hosts) for domain in range(domains) for _ in range(ranks)]
+    random.shuffle(places)
+    grids = [Grid(rank, size, tuple(places)) for rank in range(size)]
+    assert grids[0].sizes == [*[count for count in (hosts, domains) if count > 1], ranks]
+    for rank, grid in enumerate(grids):
+        assert sorted(grid.ranks) == list(range(size)) and grid.ranks == grids[0].ranks
+        for level, count in enumerate(grid.sizes):
+            ring = [grid.neighbor(level, step) for step in range(count)]
+            assert ring[0] == rank and len(set(ring)) == count and grid.neighbor(level, count) == rank
+            covered = [position for number in range(count) for position in grid.lane(level, number)]
+            assert len(set(covered)) == len(covered) == math.prod(grid.sizes[: level + 1])
+            if level + 1 < len(grid.sizes):
+                assert set(covered) == set(grid.lane(level + 1, grid.here[level + 1]))
+        last = [grid.neighbor(len(grid.sizes) - 1, step) for step in range(ranks)]
+        assert {places[other] for other in last} == {places[rank]}, "the last dimension is inside the smallest domains"
+
+
+def test_domains_of_different_sizes_make_one_ring():
+    places = ((0, 0), (1, 0), (0, 0), (0, 1))
+    grid = Grid(3, 4, places)
+    assert grid.sizes == [4] and [places[rank] for rank in grid.ranks] == sorted(places)
 
 
 def check_tree(nodes, root):

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from pycoll.base.places import UNKNOWN
+from pycoll.schedule.registry import find
 from pycoll.selection.choices import Choices
 from pycoll.selection.select import CommFacts, SelectionKey, select
 
@@ -17,3 +19,34 @@ def test_neighbors(library, chosen):
     assert select(None, key._replace(native=False), facts, Choices(), None).algorithm == "direct"
     assert select(None, key, replace(facts, hosts=(0, 0, 0, 0)), Choices(), None).algorithm == "direct"
     assert select("native", key, facts, Choices(), None).algorithm == "native"
+
+
+PLACES = ((0, 0, 0), (0, 1, 4), (1, 2, 8), (1, 3, 12))  # socket, numa, cache
+
+
+def domains(levels, hosts, places=()):
+    facts = CommFacts(hosts, places=places)
+    return facts.hosts_for(find("allreduce", f"hierarchical:levels={levels}"))
+
+
+def test_algorithms_get_the_domains_that_their_names_say():
+    facts = CommFacts((0, 0, 1, 1), places=PLACES)
+    assert facts.hosts_for(find("allreduce", "ring")) is None
+    assert facts.hosts_for(find("allreduce", "two_level")) == (0, 0, 1, 1)
+    assert domains("node", (0, 0, 1, 1), PLACES) == ((0,), (0,), (1,), (1,))
+    assert domains("node+socket", (0, 0, 0, 0), PLACES) == ((0, 0), (0, 0), (0, 1), (0, 1))
+    assert domains("socket+numa", (0, 0, 0, 0), PLACES) == ((0, 0), (0, 1), (1, 2), (1, 3))
+    assert domains("numa", (0, 0, 1, 1), PLACES[:2] * 2) == ((0,), (1,), (2,), (3,)), "hosts number their own domains"
+
+
+def test_hosts_whose_domains_are_not_known_are_one_domain():
+    assert domains("node+numa", (0, 0, 1, 1)) == ((0, 0), (0, 0), (1, 1), (1, 1))
+    partly = ((0, UNKNOWN, 0), (0, 1, 4), *PLACES[2:])
+    assert domains("node+numa", (0, 0, 1, 1), partly) == ((0, 0), (0, 0), (1, 1), (1, 2))
+
+
+def test_a_level_that_splits_a_host_unevenly():
+    uneven = (PLACES[0], PLACES[0], PLACES[0], PLACES[2])
+    with pytest.raises(ValueError, match="the level numa splits host 0 unevenly, into domains of 3 and 1 ranks"):
+        domains("node+numa", (0, 0, 0, 0), uneven)
+    assert domains("node", (0, 0, 0, 1), uneven) == ((0,), (0,), (0,), (1,)), "hosts may differ"

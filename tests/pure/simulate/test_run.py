@@ -198,6 +198,19 @@ def test_ranks_of_a_host_share_its_link():
     assert "host 0 out" not in inside.links
 
 
+def test_domains_of_a_host_have_links():
+    """Check the bytes that cross between domains, and that a slow link between them is what levels pay for."""
+    slow = Network(Link(ALPHA, BETA), Link(0.0, BETA / 10), 0.0, across=Link(0.0, 10 * BETA))
+    times = {}
+    for name, ranks_that_cross in [("hierarchical", 0.5), ("ring", 15 / 16)]:
+        result = simulated(find("allreduce", name), 16, network=slow, ranks_per_host=8, domains_per_host=2)
+        assert result.links["domain 0.0 out"].nbytes == pytest.approx(2 * ranks_that_cross * Z, rel=0.01)
+        times[name] = result.time
+    assert times["hierarchical"] < 0.7 * times["ring"]
+    alone = simulated(find("allreduce", "ring"), 8, network=slow, hosts=(0,) * 8)
+    assert not any("domain" in name for name in alone.links)
+
+
 @pytest.mark.parametrize("oversubscription", [1.0, 4.0])
 def test_an_oversubscribed_switch_holds_up_what_crosses_it(oversubscription):
     network = Network(Link(0.0, BETA), gamma=0.0, hosts_per_switch=4, oversubscription=oversubscription)
@@ -276,7 +289,7 @@ def test_wrong_parameters_are_named(wrong, outcome):
         ({"network": Link()}, "network=Link.* is not a pycoll.simulate.Network"),
         *(
             ({name: "4"}, f"{name}='4' is not an integer")
-            for name in ("ranks", "nbytes", "root", "segments", "longest", "ranks_per_host")
+            for name in ("ranks", "nbytes", "root", "segments", "longest", "ranks_per_host", "domains_per_host")
         ),
         ({"nbytes": 1e6}, "nbytes=1000000.0 is not an integer"),
         ({"hosts": 4}, "hosts=4 is not a sequence of integers"),
@@ -291,6 +304,7 @@ def test_wrong_parameters_are_named(wrong, outcome):
         ({"segments": 0}, "segments=0"),
         ({"hosts": (0, 1)}, "2 numbers for 4 ranks"),
         ({"ranks_per_host": 0}, "ranks_per_host=0"),
+        ({"ranks_per_host": 4, "domains_per_host": 3}, "domains_per_host=3 does not divide the 4 ranks of a host"),
         ({"delays": {4: 1.0}}, r"delays=\{4: 1.0\}: there is no rank 4; the ranks are 0 to 3"),
         ({"delays": {1: -1.0}}, "rank 1 cannot start -1.0 s late"),
         ({"delays": {1: float("inf")}}, "rank 1 cannot start inf s late"),
