@@ -18,7 +18,7 @@ from pycoll.tune.timing import alternate, ratio
 
 from . import limit
 from .curves import comparable
-from .options import names_of
+from .options import SPECIAL, names_of
 
 MPIS = "mpi"  # the native MPI collective, called without pycoll
 LIMIT = "limit"  # the copy limit, see `pycoll.bench.limit`
@@ -51,7 +51,8 @@ def measure(comm: MPI.Intracomm, point: Measurement, options: argparse.Namespace
     what = point.primitive, point.nbytes, options.datatype, point.in_place, options.op, options.root
     case = Case(comm, *what, xp, "same" if options.form == "persistent" else options.arguments, options.registered)
     yardsticks = _yardsticks(case, options.form, xp)
-    names = names_of(point.primitive, options.algorithm)
+    usable = [*pycoll.attach(comm).facts.algorithms_for(point.primitive), *SPECIAL, *options.algorithm]
+    names = [name for name in names_of(point.primitive, options.algorithm) if name in usable]
     if not case.call_native() or xp is not np:  # MPI has no such datatype, or does not accept these buffers
         names = [name for name in names if name != NATIVE]
     ways = yardsticks | {name: _call(case, None if name == "auto" else name, options.form) for name in names}

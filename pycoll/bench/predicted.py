@@ -24,7 +24,7 @@ from pycoll.base.command_line import Parser, check_folder, in_words, printed_onc
 from pycoll.base.files import write_atomically, write_json
 from pycoll.base.progress_bar import progress_bar
 from pycoll.runtime.attach import attach
-from pycoll.schedule.registry import Hosts, algorithms_of
+from pycoll.schedule.registry import Hosts
 from pycoll.simulate.calibrate import calibrate
 from pycoll.simulate.network import Network, read
 from pycoll.tune.benchmark_case import MEASURED, Case
@@ -77,7 +77,7 @@ def measure(comm: MPI.Intracomm, primitive: str, size: int, network: Network, bu
     """Return the records of one primitive at one size."""
     case = Case(comm, primitive, size)
     case.zero()
-    calls = {name: case.call(name) for name in algorithms_of(primitive)}
+    calls = {name: case.call(name) for name in attach(comm).facts.algorithms_for(primitive)}
     starts = Starts(comm, calls)
     times = alternate(comm, starts.calls, budget, least=11, before=calls)
     hosts = attach(comm).facts.hosts

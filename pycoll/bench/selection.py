@@ -19,7 +19,7 @@ from pycoll.base.files import write_json
 from pycoll.base.progress_bar import progress_bar
 from pycoll.runtime.attach import attach
 from pycoll.runtime.tuned import tuning_state
-from pycoll.schedule.registry import NATIVE, algorithms_of
+from pycoll.schedule.registry import NATIVE
 from pycoll.selection.tuning_file import SHARED_MEMORY, Candidate
 from pycoll.tune.benchmark_case import MEASURED, Case
 from pycoll.tune.environment import environment
@@ -47,7 +47,7 @@ def measure(comm: MPI.Intracomm, primitive: str, size: int, budget: float) -> di
     explained = pycoll.explain(primitive, nbytes=case.chosen_by, comm=comm)
     chosen = str(Candidate(SHARED_MEMORY if explained.shared_memory else explained.algorithm, explained.segment))
     # omit the chosen algorithm under its own name: it would run the same program
-    names = [name for name in [*algorithms_of(primitive), NATIVE] if name != chosen]
+    names = [name for name in [*attach(comm).facts.algorithms_for(primitive), NATIVE] if name != chosen]
     calls = {chosen: case.call(None)} | {name: case.call(name) for name in names}
     found = race(comm, calls, 0.6 * budget)
     best = min(found, key=found.__getitem__)

@@ -6,6 +6,7 @@ was measured to be the fastest (`pycoll.selection.tuning_file`), or the one of t
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ..base.places import KINDS, UNKNOWN
-from ..schedule.registry import NATIVE, NEIGHBORHOODS, Algorithm, Hosts, find
+from ..schedule.registry import NATIVE, NEIGHBORHOODS, Algorithm, Hosts, algorithms_of, find
 from .choices import Choices, algorithm_from_environment
 from .rules import PACKED, REGISTERED_FROM, choose, native_up_to, slots_up_to
 from .tuning_file import SHARED_MEMORY, Candidate, Tuned
@@ -89,6 +90,15 @@ class CommFacts:
             if level != "node":
                 self._check_even(level, column)
         return tuple(zip(*columns))
+
+    def algorithms_for(self, primitive: str) -> list[str]:
+        """The names of the algorithms that can run here: those in levels need hosts that the levels split evenly."""
+        found = []
+        for name, algorithm in algorithms_of(primitive).items():
+            with contextlib.suppress(ValueError):
+                self.hosts_for(algorithm)
+                found.append(name)
+        return found
 
     def _check_even(self, level: str, domains: Sequence[int]) -> None:
         """Raise ValueError if a level splits a host into domains with different numbers of ranks."""

@@ -25,7 +25,7 @@ from pycoll.compiler.registered import has_registered_programs
 from pycoll.runtime import native
 from pycoll.runtime.attach import attach
 from pycoll.runtime.slots import serves
-from pycoll.schedule.registry import NATIVE, PRIMITIVES, algorithms_of
+from pycoll.schedule.registry import NATIVE, PRIMITIVES
 from pycoll.selection import tuning_file
 from pycoll.selection.rules import choose
 from pycoll.selection.select import BY_MEASUREMENT, registered_limit
@@ -123,7 +123,7 @@ class Tuner:
         operation = resolve(case.op) if case.shape.reduces else None
         in_slots = serves(self.channel, primitive, case.dtype, operation)
         others = [NATIVE] * self.with_native + [SHARED_MEMORY] * in_slots
-        known = {name: Candidate(name) for name in [*algorithms_of(primitive), *others]}
+        known = {name: Candidate(name) for name in [*self.channel.facts.algorithms_for(primitive), *others]}
         long = size >= LONG and primitive != "barrier"
         found = self._race(case, list(known.values()), budget / 2 if long else budget)
         if long:

@@ -49,4 +49,6 @@ def test_a_level_that_splits_a_host_unevenly():
     uneven = (PLACES[0], PLACES[0], PLACES[0], PLACES[2])
     with pytest.raises(ValueError, match="the level numa splits host 0 unevenly, into domains of 3 and 1 ranks"):
         domains("node+numa", (0, 0, 0, 0), uneven)
+    assert "hierarchical:levels=node+numa" not in CommFacts((0, 0, 0, 0), places=uneven).algorithms_for("bcast")
+    assert "hierarchical:levels=node+numa" in CommFacts((0, 0, 0, 0), places=PLACES).algorithms_for("bcast")
     assert domains("node", (0, 0, 0, 1), uneven) == ((0,), (0,), (0,), (1,)), "hosts may differ"
