@@ -31,7 +31,14 @@ from .compiler.program_key import ProgramKey
 from .compiler.programs import compiled
 from .primitives.direct import AND_SUFFIX, find_schedule
 from .schedule.costs import count, disagreements, missing_lines
-from .schedule.neighbors import Neighbors, graph_neighbors, grid_neighbors
+from .schedule.neighbors import (
+    Neighbors,
+    Stencil,
+    graph_neighbors,
+    grid_neighbors,
+    stencil_neighbors,
+    without_neighbors,
+)
 from .schedule.own_file import load, problem, registered
 from .schedule.proof import ProofError, prove
 from .schedule.registry import COLLECTIVES, NEIGHBORHOODS, Algorithm, Hosts, algorithms_of
@@ -131,7 +138,7 @@ def examine_between_neighbors(algorithm: Algorithm, sizes: Sequence[int]) -> Rep
     """Prove an algorithm for several topologies."""
     proofs = 0
     for size in sizes:
-        for text, neighbors in topologies(size):
+        for text, neighbors in stencils(size) if algorithm.name == "combining" else topologies(size):
             try:
                 prove(algorithm, size, neighbors=neighbors)
             except ProofError as error:
@@ -151,6 +158,20 @@ def topologies(size: int) -> Iterator[tuple[str, list[Neighbors]]]:
     for most in (0, 1, 2, 5):
         edges = [(rank, rank * rank * (each + 1) % size) for rank in range(size) for each in range(rank % (most + 1))]
         yield f"graph {edges}", graph_neighbors(size, edges)
+
+
+def stencils(size: int) -> Iterator[tuple[str, list[Neighbors]]]:
+    """All grids of up to three dimensions, with the neighbors on all sides, and with others, some of them twice."""
+    sides = [side for side in range(1, size + 1) if size % side == 0]
+    for dimensions in (1, 2, 3):
+        around = tuple(product((-1, 0, 1), repeat=dimensions))
+        far = tuple(tuple((number * (each + 2)) % 4 - 1 for each in range(dimensions)) for number in range(6))
+        for dims in product(sides, repeat=dimensions):
+            for periods in product((False, True), repeat=dimensions) if math.prod(dims) == size else ():
+                for offsets in (around, far):
+                    stencil = Stencil(dims, periods, offsets)
+                    if without_neighbors(stencil) is None:
+                        yield f"{stencil}", [stencil_neighbors(rank, stencil) for rank in range(size)]
 
 
 def formula_problems(algorithm: Algorithm, sizes: Sequence[int]) -> list[str]:

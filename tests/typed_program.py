@@ -205,6 +205,7 @@ def communicators() -> None:
     others: list[pycoll.Graphcomm | pycoll.Distgraphcomm] = [
         comm.Create_graph([*range(1, comm.size + 1)], [*range(comm.size)]),
         comm.Create_dist_graph_adjacent([], []),
+        grid.Create_neighborhood([(0,), (1,)]),
     ]
     for made in (grid, *others):
         made.Free()

@@ -32,6 +32,7 @@ from ..runtime.attach import (
 from ..runtime.failures import rank_failed
 from ..runtime.front import METHODS
 from ..runtime.interruptions import interruptions_delayed
+from ..runtime.topology import has_stencil, stencil_of
 from ..selection.choices import Choices
 from .comm_neighbors import NeighborMethods
 from .comm_objects import ObjectMethods
@@ -424,6 +425,42 @@ class Comm(ObjectMethods):
 
 class Cartcomm(NeighborMethods, Comm, MPI.Cartcomm):  # type: ignore[misc]  # its requests are not those of MPI
     """A communicator with a Cartesian topology whose collectives run the schedules of pycoll."""
+
+    def Create_neighborhood(self, offsets: Sequence[Sequence[int]]) -> Distgraphcomm:
+        """Create a communicator whose neighbors are at these offsets in the grid, the same for all ranks.
+
+        The collectives between neighbors have a block for each offset, in this order; where the grid ends, there is
+        none.  `Neighbor_alltoall` can then run the algorithm "combining", which sends fewer messages.
+
+        Parameters
+        ----------
+        offsets : sequence of sequences of int
+            The steps in each dimension, for example ``itertools.product((-1, 0, 1), repeat=2)`` for the neighbors on
+            all sides and at the corners, and the rank itself.  A rank sends to the rank at an offset, and receives from
+            the one at the opposite offset.
+
+        Returns
+        -------
+        Distgraphcomm
+            The new communicator, with the ranks in the same order.
+
+        Raises
+        ------
+        TypeError
+            If a step is not an integer.
+        ValueError
+            If an offset does not have a number for each dimension.
+        """
+        from ..schedule.neighbors import stencil_neighbors  # few programs need it
+
+        stencil = stencil_of(self, [tuple(offset) for offset in offsets])
+        edges = stencil_neighbors(self.rank, stencil)
+        sources, destinations = [one.source for one in edges.incoming if one], [one.to for one in edges.outgoing if one]
+        plain = self.Split(0, self.rank)  # Open MPI gives a graph of a grid both topologies
+        child = plain.Create_dist_graph_adjacent(sources, destinations)
+        plain.Free()
+        has_stencil(child, stencil)
+        return child
 
     def Sub(self, remain_dims: Sequence[bool]) -> Cartcomm:
         """Split the grid into grids of fewer dimensions, as in mpi4py.

@@ -32,7 +32,7 @@ def _read(primitive: Primitive, sendbuf: Any, recvbuf: Any, neighbors: Neighbors
     for name, spec in (("sendbuf", sendbuf), ("recvbuf", recvbuf)):
         if spec is IN_PLACE:
             raise ValueError(f"{name}=MPI.IN_PLACE is not allowed in {primitive.name}")
-    incoming, outgoing = neighbors
+    incoming, outgoing, _ = neighbors
     if strict and sendbuf is None:
         raise TypeError(f"sendbuf=None: {primitive.name} needs a send buffer")
     vector = primitive.varies and primitive.takes_all
@@ -81,7 +81,7 @@ def _allocated(primitive: Primitive, sendbuf: Any, recvbuf: Any, send: BufferVie
         return recvbuf
     if send.dtype is None or isinstance(sendbuf, list | tuple):
         raise TypeError(f"recvbuf=None: {primitive.name} needs a receive buffer for elements of a datatype")
-    incoming, outgoing = map(len, neighbors)
+    incoming, outgoing = len(neighbors.incoming), len(neighbors.outgoing)
     shape, block = np.shape(sendbuf), sum(size for _, size in send.extents) // send.dtype.itemsize
     if primitive.takes_all and incoming and not outgoing:
         raise TypeError(

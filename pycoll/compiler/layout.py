@@ -56,10 +56,13 @@ def layout(call: ProgramKey) -> Layout:
 def _between_neighbors(call: ProgramKey) -> Layout:
     """Return a layout with a block for each edge."""
     assert call.neighbors and call.sends is not None and call.recvs is not None
-    incoming, outgoing = call.neighbors
+    incoming, outgoing, _ = call.neighbors
     held: dict[Block, Region] = {edge: Region(SEND, *extent) for edge, extent in zip(outgoing, call.sends) if edge}
     wanted: dict[Block, Region] = {edge: Region(RECV, *extent) for edge, extent in zip(incoming, call.recvs) if edge}
-    return Layout(lambda edge: (wanted.get(edge) or held[edge]).size, held, wanted)
+    passing = next(
+        iter([*wanted.values(), *held.values()]), Region(SEND, 0, 0)
+    ).size  # only blocks of equal lengths pass
+    return Layout(lambda edge: region.size if (region := wanted.get(edge) or held.get(edge)) else passing, held, wanted)
 
 
 def _pair(block: Any) -> tuple[int, int]:

@@ -5,8 +5,8 @@ An all-gather sends the same block to all of them, an all-to-all a block to each
 
 from __future__ import annotations
 
-from ..schedule.moves import Recv, Round, Schedule, Send
-from ..schedule.neighbors import Neighbors
+from ..schedule.moves import Move, Recv, Round, Schedule, Send
+from ..schedule.neighbors import Neighbors, without_neighbors
 from ..schedule.registry import NEIGHBORHOODS, register_for_neighbors
 
 
@@ -22,5 +22,36 @@ def direct(rank: int, neighbors: Neighbors) -> Schedule:
         yield moves
 
 
+def combining(rank: int, neighbors: Neighbors) -> Schedule:
+    """Blocks travel dimension by dimension, and those for one direction are one message.
+
+    In two dimensions with corners, a rank sends 4 messages in place of 8; in three, 6 in place of 26.  It needs a
+    communicator of `Cartcomm.Create_neighborhood`, whose ranks know which blocks pass through them, and blocks of equal
+    lengths.
+
+    Source: Traff, Luebbe, Rougier and Hunold, "Isomorphic, sparse MPI-like collective communication operations for
+    parallel stencil computations", EuroMPI 2015.
+    """
+    stencil = neighbors.stencil
+    if stencil is None:
+        raise ValueError("algorithm='combining' needs a communicator of Cartcomm.Create_neighborhood")
+    if (alone := without_neighbors(stencil)) is not None:
+        raise ValueError(
+            f"algorithm='combining': rank {alone} has no neighbors, so it does not know the length of the blocks that "
+            "pass through it"
+        )
+    for dimension in range(len(stencil.dims)):
+        sends, receives = list[Move](), list[Move]()
+        for step in sorted({offset[dimension] for offset in stencil.offsets}):
+            to, source = (stencil.along(rank, dimension, way * step) for way in (1, -1))
+            if to not in (-1, rank) and (blocks := stencil.on_the_way(rank, dimension, step)):
+                sends.append(Send(to, blocks))
+            if source not in (-1, rank) and (blocks := stencil.on_the_way(source, dimension, step)):
+                receives.append(Recv(source, blocks))
+        if moves := (*sends, *receives):
+            yield moves
+
+
 for _name in NEIGHBORHOODS:
     register_for_neighbors(_name, direct)
+register_for_neighbors("neighbor_alltoall", combining)

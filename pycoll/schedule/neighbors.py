@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
@@ -19,11 +21,50 @@ class Edge(NamedTuple):
     number: int
 
 
+class Stencil(NamedTuple):
+    """A grid, whose last dimension varies fastest, and the offsets of the neighbors, the same for all ranks."""
+
+    dims: tuple[int, ...]
+    periods: tuple[bool, ...]
+    offsets: tuple[tuple[int, ...], ...]
+
+    def moved(self, rank: int, offset: Sequence[int], sign: int = 1) -> int:
+        """Return the rank at this offset; -1 where the grid ends."""
+        found, stride = 0, 1
+        for side, periodic, step in zip(self.dims[::-1], self.periods[::-1], offset[::-1]):
+            rank, coordinate = divmod(rank, side)
+            coordinate += sign * step
+            if not (periodic or 0 <= coordinate < side):
+                return -1
+            found, stride = found + coordinate % side * stride, stride * side
+        return found
+
+    def along(self, rank: int, dimension: int, step: int) -> int:
+        """Return the rank that is so many steps away in one dimension; -1 where the grid ends."""
+        return self.moved(rank, [step * (each == dimension) for each in range(len(self.dims))])
+
+    def on_the_way(self, rank: int, dimension: int, step: int) -> list[Edge]:
+        """Return the edges whose blocks `rank` sends so many steps in a dimension, if they pass one after the other."""
+        found = []
+        for index, offset in enumerate(self.offsets):
+            passed = [each * (before < dimension) for before, each in enumerate(offset)]
+            source = self.moved(rank, passed, -1)
+            to = self.moved(source, offset) if source >= 0 else -1
+            if offset[dimension] == step and to >= 0 and to != source:
+                number = [self.moved(source, other) for other in self.offsets[:index]].count(to)
+                found.append(Edge(source, to, number))
+        return found
+
+
 class Neighbors(NamedTuple):
-    """The edges of one rank, in the order of the blocks in its buffers; None where a grid ends."""
+    """The edges of one rank, in the order of the blocks in its buffers; None where a grid ends.
+
+    `stencil` is known if the neighbors of all ranks are at the same offsets in a grid.
+    """
 
     incoming: tuple[Edge | None, ...]
     outgoing: tuple[Edge | None, ...]
+    stencil: Stencil | None = None
 
 
 def neighbors(rank: int, sources: Sequence[int], destinations: Sequence[int], grid: bool = False) -> Neighbors:
@@ -67,6 +108,23 @@ def grid_neighbors(dims: Sequence[int], periods: Sequence[bool]) -> list[Neighbo
         around = [beside(place, dimension, step) for dimension in range(len(dims)) for step in (-1, 1)]
         found.append(neighbors(rank, around, around, grid=True))
     return found
+
+
+def stencil_neighbors(rank: int, stencil: Stencil) -> Neighbors:
+    """Return the edges of a rank in a grid with these offsets; where the grid ends, there are none."""
+    sources, destinations = (
+        [other for offset in stencil.offsets if (other := stencil.moved(rank, offset, sign)) >= 0] for sign in (-1, 1)
+    )
+    return neighbors(rank, sources, destinations)._replace(stencil=stencil)
+
+
+@lru_cache
+def without_neighbors(stencil: Stencil) -> int | None:
+    """Return the first rank that has no neighbors; None if all have some."""
+    for rank in range(math.prod(stencil.dims)):
+        if not any(stencil.moved(rank, offset, sign) >= 0 for offset in stencil.offsets for sign in (-1, 1)):
+            return rank
+    return None
 
 
 def graph_neighbors(size: int, edges: Sequence[tuple[int, int]]) -> list[Neighbors]:

@@ -272,3 +272,81 @@ def test_a_block_that_is_too_long():
             pycoll.neighbor_alltoallv(**blocks, comm=comm)
     else:
         pycoll.neighbor_alltoallv(**blocks, comm=comm)
+
+
+def neighborhoods():
+    for dimensions in (1, 2, 3):
+        for periods in itertools.product([False, True], repeat=dimensions):
+            grid = pycoll.Comm(WORLD).Create_cart(MPI.Compute_dims(SIZE, dimensions), periods)
+            around = [*itertools.product((-1, 0, 1), repeat=dimensions)]
+            for offsets in (around, [(2,) + (1,) * (dimensions - 1), around[0], around[0], around[-1]]):
+                comm = grid.Create_neighborhood(offsets)
+                yield grid, offsets, comm
+                comm.Free()
+            grid.Free()
+
+
+def test_the_edges_of_a_neighborhood():
+    for grid, offsets, comm in neighborhoods():
+        assert isinstance(comm, pycoll.Distgraphcomm) and comm.rank == grid.rank
+        for found, sign in zip(comm.inoutedges, (-1, 1)):
+            places = [[here + sign * step for here, step in zip(grid.coords, offset)] for offset in offsets]
+            inside = [
+                all(period or 0 <= at < side for at, side, period in zip(place, grid.dims, grid.periods))
+                for place in places
+            ]
+            assert found == [grid.Get_cart_rank(place) for place, there in zip(places, inside) if there]
+
+
+@pytest.mark.parametrize("count", [1, 300, 20_000])
+def test_combining(count):
+    """Each form, on the communicator and on a duplicate of it, gives what MPI gives."""
+    for _, _, comm in neighborhoods():
+        sources, destinations = map(len, comm.inoutedges)
+        send = np.random.default_rng(RANK).random((destinations, count))
+        expected, found = np.empty((sources, count)), np.zeros((sources, count))
+        MPI.Distgraphcomm.Neighbor_alltoall(comm, send, expected)
+        if WORLD.allreduce(sources + destinations == 0):
+            with pytest.raises(ValueError, match="has no neighbors, so it does not know the length"):
+                comm.Neighbor_alltoall(send, found, algorithm="combining")
+            continue
+        copy = comm.Dup()
+        request = comm.Neighbor_alltoall_init(send, found, algorithm="combining")
+        for form in ("blocking", "on a duplicate", "nonblocking", "persistent", "persistent"):
+            found[...] = 0
+            if form == "nonblocking":
+                comm.Ineighbor_alltoall(send, found, algorithm="combining").Wait()
+            elif form == "persistent":
+                request.Start()
+                request.Wait()
+            else:
+                (comm if form == "blocking" else copy).Neighbor_alltoall(send, found, algorithm="combining")
+            assert (found == expected).all()
+        request.Free()
+        copy.Free()
+
+
+def test_what_combining_needs():
+    grid = pycoll.Comm(WORLD).Create_cart([SIZE, 1], [True, True])
+    with pytest.raises(ValueError, match=r"needs a communicator of Cartcomm.Create_neighborhood"):
+        grid.Neighbor_alltoall(np.ones((4, 3)), np.ones((4, 3)), algorithm="combining")
+    with pytest.raises(ValueError, match=r"offsets: \(1,\) has 1 numbers for a grid of 2 dimensions"):
+        grid.Create_neighborhood([(0, 1), (1,)])
+    with pytest.raises(TypeError, match=r"offsets=0.5 is not an integer"):
+        grid.Create_neighborhood([(0, 0.5)])
+    comm = grid.Create_neighborhood([(0, 1), (0, -1)])
+    with pytest.raises(ValueError, match="algorithm='combining' is not one of the algorithms of neighbor_alltoallv"):
+        comm.Neighbor_alltoallv([np.ones(2), [1, 1]], [np.ones(2), [1, 1]], algorithm="combining")
+    comm.Free()
+    grid.Free()
+
+
+@pytest.mark.skipif(SIZE == 1, reason="needs two ranks")
+def test_offsets_that_differ():
+    grid = pycoll.Comm(WORLD).Create_cart([SIZE, 1], [True, True])
+    comm = grid.Create_neighborhood([(0, 1), (0, 2)] if RANK else [(0, 2), (0, 1)])  # the edges are the same
+    for _ in range(2):
+        with pytest.raises(pycoll.MismatchError, match="passed other offsets to Create_neighborhood than rank 0"):
+            comm.Neighbor_alltoall(np.ones((2, 3)), np.ones((2, 3)))
+    comm.Free()
+    grid.Free()

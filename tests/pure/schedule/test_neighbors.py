@@ -1,14 +1,27 @@
 """Neighborhoods, and the proof of what is sent between neighbors."""
 
+import math
+from itertools import product
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pycoll import prove as command
 from pycoll.schedule.moves import Recv, Send
-from pycoll.schedule.neighbors import Edge, graph_neighbors, grid_neighbors, neighbors
+from pycoll.schedule.neighbors import (
+    Edge,
+    Stencil,
+    graph_neighbors,
+    grid_neighbors,
+    neighbors,
+    stencil_neighbors,
+    without_neighbors,
+)
 from pycoll.schedule.proof import ProofError, prove
 from pycoll.schedule.registry import NEIGHBORHOODS, Algorithm, algorithms_of, find, whole
 
-ALGORITHMS = [algorithm for name in NEIGHBORHOODS for algorithm in algorithms_of(name).values()]
+DIRECT = [algorithms_of(name)["direct"] for name in NEIGHBORHOODS]
 
 
 def test_what_a_rank_sends_to_the_left_arrives_from_the_right():
@@ -33,7 +46,7 @@ def test_several_edges_between_two_ranks_match_in_their_order():
     assert first.incoming == (Edge(1, 0, 0), Edge(0, 0, 0))
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
+@pytest.mark.parametrize("algorithm", DIRECT, ids=str)
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 6, 8, 12])
 def test_proved_for_grids_and_graphs(algorithm, size):
     for _, topology in command.topologies(size):
@@ -68,4 +81,31 @@ def test_a_schedule_without_a_topology():
 
 
 def test_negative_ranks_are_no_neighbors():
-    assert neighbors(0, [-1, -2], [-1]) == ((None, None), (None,))
+    assert neighbors(0, [-1, -2], [-1]) == ((None, None), (None,), None)
+
+
+@pytest.mark.parametrize("dims, most", [((8,), 2), ((4, 4), 4), ((3, 4, 5), 6), ((2, 4), 3), ((1, 4, 4), 4)])
+def test_combining_sends_a_message_for_each_direction(dims, most):
+    """Check the messages and the rounds on periodic grids with the neighbors on all sides and at the corners."""
+    stencil = Stencil(dims, (True,) * len(dims), tuple(product((-1, 0, 1), repeat=len(dims))))
+    size = math.prod(dims)
+    edges = [stencil_neighbors(rank, stencil) for rank in range(size)]
+    counts = prove(find("neighbor_alltoall", "combining"), size, neighbors=edges)
+    assert counts.rounds == sum(side > 1 for side in dims)
+    assert set(counts.messages) == {most + (dims == (2, 4))}, "both neighbors on a side of two are one rank"
+
+
+@given(st.data())
+def test_combining_is_right_for_any_offsets(data):
+    dims = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
+    periods = [data.draw(st.booleans()) for _ in dims]
+    offset = st.tuples(*[st.integers(-3, 3)] * len(dims))
+    stencil = Stencil(tuple(dims), tuple(periods), tuple(data.draw(st.lists(offset, max_size=6))))
+    size = math.prod(dims)
+    edges = [stencil_neighbors(rank, stencil) for rank in range(size)]
+    combining = find("neighbor_alltoall", "combining")
+    if (alone := without_neighbors(stencil)) is None:
+        prove(combining, size, neighbors=edges)
+    else:
+        with pytest.raises(ValueError, match=f"rank {alone} has no neighbors"):
+            list(combining.schedule(0, size, neighbors=edges[0]))
