@@ -7,7 +7,7 @@ uses a stand-in for CuPy.
 
 Without --all, tests marked `slow` are skipped, Hypothesis generates fewer examples, and fewer numbers of ranks are
 used; with more than two ranks, only the collectives are tested.  With --all, tests marked `slow` are skipped with more
-than three ranks, and only the collectives are tested with more than four.
+than two ranks, and only the collectives are tested with more than four.
 Arguments after ``--`` are passed to pytest.  tests/README.md describes the directories.
 """
 
@@ -29,7 +29,7 @@ FOLDERS = "pure", "jobs", "slurm", "mpi"  # in this order
 QUICK, ALL = "2,3", "1,2,3,4,5,8"  # numbers of ranks
 # the maximum number of ranks for drivers, for PyTorch and for GPU buffers, with --all
 MOST = {"tests/mpi/parallel": 4, "tests/mpi/torch": 3, "tests/gpu": 3}
-ALL_FOLDERS, ALL_CASES = 4, 3  # with more ranks, even --all leaves out all but collectives, and slow cases of these
+ALL_FOLDERS, ALL_CASES = 4, 2  # with more ranks, even --all leaves out all but collectives, and slow cases of these
 COLLECTIVES = "test_collectives*", "test_nonblocking*", "test_registered*", "test_requests_persistent*"
 
 

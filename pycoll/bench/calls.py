@@ -3,8 +3,8 @@
 Each call is made with COMM_WORLD of mpi4py and with `pycoll.Comm`.  The two alternate; each makes the call many times
 in a row, as in a loop of a program.  The times are those of the slowest rank; a ratio is the median over the pairs.
 Arguments are made beforehand: four sets of arrays, which are used in turn.  A size is that of the vector of a rank, or
-of the block of a rank.  The second table shows calls that name an algorithm, and the third one calls with Python
-objects.  With ``--registered``, pycoll uses registered buffers, and MPI uses ordinary ones.
+of the block of a rank.  The second table shows calls that name an algorithm, those between neighbors with corners, and the third one calls with
+Python objects.  With ``--registered``, pycoll uses registered buffers, and MPI uses ordinary ones.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pycoll.base.mpi import MPI  # first, because it says if there is no MPI lib
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
-from itertools import chain, cycle, islice
+from itertools import chain, cycle, islice, product
 from typing import Any
 
 import numpy as np
@@ -34,12 +34,12 @@ from .machine import alone, disturbed
 from .results import document, table
 
 SETS = 4  # sets of arrays
-NEIGHBORS = 4  # of a rank in a periodic grid of two dimensions
+NEIGHBORS, AROUND = 4, 8  # of a rank in a periodic grid of two dimensions, without and with those at the corners
 BLOCK = 2e-3  # seconds of consecutive calls between two barriers
 # The arguments: x and y are vectors or blocks of the size of the column, s and r have such a block for each rank, and z
-# is a block of the vector v; g and h have a block for each neighbor in a periodic grid of two dimensions.  Names in
-# brackets stand for buffers with counts, as in ``[r, counts, MPI.FLOAT]``; those in braces for a matrix with a
-# datatype for each column, as in ``[r, types]``.
+# is a block of the vector v; g and h have a block for each neighbor in a periodic grid of two dimensions, e and f also
+# for those at the corners.  Names in brackets stand for buffers with counts, as in ``[r, counts, MPI.FLOAT]``; those in
+# braces for a matrix with a datatype for each column, as in ``[r, types]``.
 CALLS = {
     "Allreduce": "x y",
     "Reduce": "x y",
@@ -72,7 +72,7 @@ NAMED = {
     for call in ("Allreduce", "Reduce", "Bcast", "Allgather", "Alltoall", "Reduce_scatter_block")
     for algorithm in ("ring", "recursive_doubling", "tree", "rabenseifner", "bruck")
     if algorithm in pycoll.algorithms(primitive_called(call))
-}
+} | {f"Neighbor_alltoall {algorithm}": "e f" for algorithm in ("direct", "combining")}
 # Python objects of short calls, and those with an array of the size of the column
 SMALL = {"float": 1.5, "int": 3, "tuple": (1, 2.0), "dict": {"name": "text", "shape": (3, 4), "scale": 0.5}}
 SIZED: dict[str, Callable[[np.ndarray], Any]] = {
@@ -117,10 +117,11 @@ class Buffers:
         blocks = self.ranks if name == "v" and self.method == "Reduce_scatter_block" else 1
         if name.strip("[]{}") in ("s", "r"):
             length, blocks = self.count * self.ranks, self.ranks
-        if name in ("g", "h"):
-            length, blocks = self.count * NEIGHBORS, NEIGHBORS
+        if name in "ghef":
+            blocks = NEIGHBORS if name in "gh" else AROUND
+            length = self.count * blocks
         array = self.allocate(length)
-        array[...] = name.strip("[]{}") in ("x", "v", "s", "g")  # y is 0, so that sums in place do not grow
+        array[...] = name.strip("[]{}") in ("x", "v", "s", "g", "e")  # y is 0, so that sums in place do not grow
         self.arrays.append(array)
         if name.startswith("{"):
             return [array, columns(self.count, self.ranks)]
@@ -188,12 +189,9 @@ def measure(
         if registered:
             buffers = Buffers(comm.size, size, call, partial(pycoll.empty, dtype=np.float32, comm=ours), typed)
             ours_sets = buffers.sets
-    grids = []
-    if call.startswith("Neighbor"):
-        sides = MPI.Compute_dims(comm.size, NEIGHBORS // 2)
-        grids = [each.Create_cart(sides, [True] * len(sides)) for each in (comm, ours)]
+    grids = list(topologies(comm, ours, call))
     requests: list[Any] = []
-    its, own = grids or (comm, ours)
+    its, own = grids[:2] or (comm, ours)
     loops = {"mpi": repeated(its, call, sets, requests), "comm": repeated(own, call, ours_sets, requests)}
     took = {name: _seconds(comm, loop) for name, loop in loops.items()}
     times = {name: max(1, round(BLOCK / took[name])) for name in loops}
@@ -215,6 +213,21 @@ def measure(
     for array in buffers.arrays if buffers else []:
         pycoll.free(array, comm=ours)
     return {"call": call, "bytes": size, **medians, "mpi_comm": ratio(slowest["mpi"], slowest["comm"]), **minima}
+
+
+def topologies(comm: MPI.Intracomm, ours: pycoll.Comm, call: str) -> Iterator[MPI.Intracomm]:
+    """Yield the communicators of a call between neighbors: of MPI, and of pycoll."""
+    if not call.startswith("Neighbor"):
+        return
+    sides = MPI.Compute_dims(comm.size, 2)
+    grid = ours.Create_cart(sides, [True, True])
+    if call not in NAMED:
+        yield from (comm.Create_cart(sides, [True, True]), grid)
+        return
+    around = grid.Create_neighborhood([offset for offset in product((-1, 0, 1), repeat=2) if any(offset)])
+    grid.Free()
+    yield comm.Create_dist_graph_adjacent(*around.inoutedges[:2])
+    yield around
 
 
 def _seconds(comm: MPI.Intracomm, loop: Loop) -> float:
