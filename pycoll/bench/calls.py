@@ -3,8 +3,8 @@
 Each call is made with COMM_WORLD of mpi4py and with `pycoll.Comm`.  The two alternate; each makes the call many times
 in a row, as in a loop of a program.  The times are those of the slowest rank; a ratio is the median over the pairs.
 Arguments are made beforehand: four sets of arrays, which are used in turn.  A size is that of the vector of a rank, or
-of the block of a rank.  The second table shows calls that name an algorithm, those between neighbors with corners, and the third one calls with
-Python objects.  With ``--registered``, pycoll uses registered buffers, and MPI uses ordinary ones.
+of the block of a rank.  The second table shows calls that name an algorithm, those between neighbors with corners, and
+the third one calls with Python objects.  With ``--registered``, pycoll uses registered buffers, and MPI ordinary ones.
 """
 
 from __future__ import annotations
