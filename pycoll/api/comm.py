@@ -32,7 +32,7 @@ from ..runtime.attach import (
 from ..runtime.failures import rank_failed
 from ..runtime.front import METHODS
 from ..runtime.interruptions import interruptions_delayed
-from ..runtime.topology import has_stencil, stencil_of
+from ..runtime.topology import set_stencil, stencil_of
 from ..selection.choices import Choices
 from .comm_neighbors import NeighborMethods
 from .comm_objects import ObjectMethods
@@ -446,20 +446,22 @@ class Cartcomm(NeighborMethods, Comm, MPI.Cartcomm):  # type: ignore[misc]  # it
 
         Raises
         ------
-        TypeError
-            If a step is not an integer.
-        ValueError
-            If an offset does not have a number for each dimension.
+        TypeError, ValueError
+            If an offset does not have an integer for each dimension.
+        MismatchError
+            If the ranks pass different offsets, or another rank passes wrong ones.
         """
         from ..schedule.neighbors import stencil_neighbors  # few programs need it
 
-        stencil = stencil_of(self, [tuple(offset) for offset in offsets])
+        stencil = stencil_of(self, offsets)
         edges = stencil_neighbors(self.rank, stencil)
         sources, destinations = [one.source for one in edges.incoming if one], [one.to for one in edges.outgoing if one]
         plain = self.Split(0, self.rank)  # Open MPI gives a graph of a grid both topologies
-        child = plain.Create_dist_graph_adjacent(sources, destinations)
-        plain.Free()
-        has_stencil(child, stencil)
+        try:
+            child = plain.Create_dist_graph_adjacent(sources, destinations)
+        finally:
+            plain.Free()
+        set_stencil(child, stencil)
         return child
 
     def Sub(self, remain_dims: Sequence[bool]) -> Cartcomm:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 KINDS = ("socket", "numa", "l3")
 UNKNOWN = -1  # the process may run in several domains of this kind, or the system does not say where it runs
 VARIABLE = "PYCOLL_PLACE"
-SYSTEM = Path("/sys/devices/system")
+SYSTEM = "/sys/devices/system"
 
 
 def given(text: str) -> dict[str, int]:
@@ -17,23 +20,22 @@ def given(text: str) -> dict[str, int]:
     found = {}
     for part in filter(None, text.split(",")):
         kind, _, number = part.partition("=")
-        if kind not in KINDS or not number.isdecimal():
+        if kind not in KINDS or not (number.isdecimal() and len(number) < 10):
             example = ",".join(f"{kind}=0" for kind in KINDS)
             raise ValueError(f"environment variable {VARIABLE}={text!r} is not of the form {example}")
         found[kind] = int(number)
     return found
 
 
-GIVEN = given(os.environ.get(VARIABLE, ""))
-
-
 @cache
 def place() -> tuple[int, ...]:
     """Return the number of the domain of each kind; `UNKNOWN` unless the process is bound to the CPUs of one domain.
 
-    ``PYCOLL_PLACE`` replaces what the system says.
+    ``PYCOLL_PLACE`` replaces what the system says.  Raises ValueError if it is not of the form ``socket=0,numa=1``.
     """
-    found = dict(zip(KINDS, by_system(SYSTEM, _cpus()))) | GIVEN
+    from pathlib import Path  # few programs need it otherwise
+
+    found = dict(zip(KINDS, by_system(Path(SYSTEM), _cpus()))) | given(os.environ.get(VARIABLE, ""))
     return tuple(found[kind] for kind in KINDS)
 
 

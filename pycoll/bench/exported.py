@@ -22,9 +22,8 @@ from pycoll.base.command_line import Parser, check_folder, in_words, printed_onc
 from pycoll.base.files import write_json
 from pycoll.base.progress_bar import progress_bar
 from pycoll.runtime import native
-from pycoll.tune.benchmark_case import Case
+from pycoll.tune.benchmark_case import MEASURED, Case
 from pycoll.tune.environment import environment
-from pycoll.tune.export.measure import EXPORTED
 from pycoll.tune.options import add_primitives, add_sizes, points, size_label, sizes
 from pycoll.tune.timing import alternate, shares
 
@@ -44,7 +43,7 @@ Times = dict[tuple[str, int], float]
 def parse(argv: list[str]) -> argparse.Namespace:
     """Read the command line; errors exit the program."""
     parser = Parser(prog=PROG, description=__doc__)
-    add_primitives(parser, EXPORTED)
+    add_primitives(parser, MEASURED)
     add_sizes(parser, "8", "1M", 2)
     parser.add_argument("--budget", type=float, default=60.0, help="approximate seconds of a run (%(default)s)")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="the file to which the times are added")
@@ -54,7 +53,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
         options.sizes = sizes(options.minbytes, options.maxbytes, options.stepfactor)
         check_folder("--output", options.output)
         options.times = [times(path) for path in options.compare or ()]
-        options.before = json.loads(options.output.read_text()) if options.output and options.output.exists() else []
+        options.before = []
+        if options.output and options.output.exists():
+            times(options.output)  # else it is something else
+            options.before = json.loads(options.output.read_text())
     except (ValueError, OSError) as error:
         parser.error(in_words(error))
     return options
@@ -62,7 +64,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 def measured(comm: MPI.Intracomm, options: argparse.Namespace) -> list[dict]:
     """Return a record of each point with the median of the slowest rank's times."""
-    todo = points(options.primitives or EXPORTED, options.sizes)
+    todo = points(options.primitives or MEASURED, options.sizes)
     budgets = shares(comm, options.budget, [size for _, size in todo])
     records = []
     for (primitive, size), budget in zip(progress_bar(todo, "timing", "point", shown=comm.rank == 0), budgets):

@@ -13,7 +13,7 @@ from ..arguments.device_arrays import gpu_possible
 from ..base import settings
 from ..base.errors import MismatchError
 from ..base.numbers import ranks_named
-from ..base.places import place
+from ..base.places import KINDS, UNKNOWN, VARIABLE, place
 from ..base.user_warnings import warn
 from ..base.version import __version__
 from ..schedule.registry import own_algorithms, own_digest
@@ -36,6 +36,7 @@ def facts_of(private: MPI.Intracomm) -> CommFacts:
     may_be_native = settings.NATIVE and MPI.Query_thread() == MPI.THREAD_MULTIPLE
     digest = file.digest if file else 0
     on_gpu = gpu_possible()
+    where, misplaced = _place()
     mine = np.array(
         [
             zlib.crc32(name) << 31 ^ zlib.crc32(name[::-1]),  # 63 bits
@@ -47,12 +48,17 @@ def facts_of(private: MPI.Intracomm) -> CommFacts:
             own_digest(),
             not why_unusable(),
             zlib.crc32(__version__.encode()),
-            *place(),
+            bool(misplaced),
+            *where,
         ]
     )
     table = np.empty((private.size, len(mine)), np.int64)
     exchange = private.Iallgather(mine, table)
     until(exchange.Test, "the first call of pycoll on this communicator", partial(missing, private, "taken part"))
+    if table[:, 9].any():
+        ranks = np.flatnonzero(table[:, 9]).tolist()
+        private.Free()
+        raise ValueError(misplaced or f"{VARIABLE} of {ranks_named(ranks)} is not of the form socket=0,numa=0,l3=0")
     if problem := _difference(private, table[:, 8], table[:, 6]):
         private.Free()
         raise MismatchError(problem)
@@ -67,13 +73,21 @@ def facts_of(private: MPI.Intracomm) -> CommFacts:
         core=bool(table[:, 7].all()),
         native=bool(table[:, 3].all()),
         cores=int(table[:, 5].min()),
-        places=tuple(map(tuple, table[:, 9:].tolist())),
+        places=tuple(map(tuple, table[:, 10:].tolist())),
     )
     warn_once(unknown_variables())
     warn_once(unusable)  # after the exchange, since the caller may turn warnings into errors
     if not facts.one_tuning_file:
         warn_once("the ranks have different tuning files, so none is used")
     return facts
+
+
+def _place() -> tuple[tuple[int, ...], str]:
+    """The domains of this process, and what is wrong with those that were given, which all ranks have to know."""
+    try:
+        return place(), ""
+    except ValueError as error:
+        return (UNKNOWN,) * len(KINDS), str(error)
 
 
 def _difference(private: MPI.Intracomm, versions: np.ndarray, algorithms: np.ndarray) -> str:

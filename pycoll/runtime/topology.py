@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
-from ..base.numbers import check_integer, ranks_named
+from ..base.errors import MismatchError
+from ..base.numbers import check_integer
 from .missing import missing
 from .progress import until
 
@@ -42,22 +42,36 @@ def _stencil_key() -> int:
     return MPI.Comm.Create_keyval(copy_fn=lambda comm, key, stencil: stencil)
 
 
-def stencil_of(comm: MPI.Cartcomm, offsets: Sequence[Sequence[int]]) -> Stencil:
-    """The grid of a communicator and some offsets; raises ValueError or TypeError for wrong ones."""
+def stencil_of(comm: MPI.Cartcomm, offsets: Iterable[Sequence[int]]) -> Stencil:
+    """The grid of a communicator and some offsets; all ranks raise an error if one passes wrong or other ones."""
     from ..schedule.neighbors import Stencil
 
     dims, periods, _ = comm.Get_topo()
-    found = []
-    for offset in offsets:
-        if len(offset) != len(dims):
-            raise ValueError(f"offsets: {tuple(offset)} has {len(offset)} numbers for a grid of {len(dims)} dimensions")
-        for step in offset:
-            check_integer("offsets", step, "steps in each dimension")
-        found.append(tuple(map(int, offset)))
-    return Stencil(tuple(dims), tuple(map(bool, periods)), tuple(found))
+    wrong: Exception | None = None
+    try:
+        found = tuple(_checked(tuple(offset), len(dims)) for offset in offsets)
+    except (TypeError, ValueError) as error:
+        found, wrong = (), error
+    everywhere = comm.allgather((found, str(wrong or "")))
+    if wrong:
+        raise wrong
+    for rank, (theirs, problem) in enumerate(everywhere):
+        if problem:
+            raise MismatchError(f"rank {rank} passed wrong offsets to Create_neighborhood: {problem}")
+        if theirs != everywhere[0][0]:
+            raise MismatchError(f"rank {rank} passed other offsets to Create_neighborhood than rank 0")
+    return Stencil(tuple(dims), tuple(map(bool, periods)), found)
 
 
-def has_stencil(comm: MPI.Comm, stencil: Stencil) -> None:
+def _checked(offset: tuple[int, ...], dimensions: int) -> tuple[int, ...]:
+    if len(offset) != dimensions:
+        raise ValueError(f"offsets: {offset} has {len(offset)} numbers for a grid of {dimensions} dimensions")
+    for step in offset:
+        check_integer("offsets", step, "steps in each dimension")
+    return tuple(map(int, offset))
+
+
+def set_stencil(comm: MPI.Comm, stencil: Stencil) -> None:
     """Note that the neighbors of all ranks of a new communicator are at the same offsets in a grid."""
     comm.Set_attr(_stencil_key(), stencil)
 
@@ -85,14 +99,11 @@ def _different(private: MPI.Intracomm, found: Neighbors) -> str:
     what, state = "the first call of pycoll on this communicator", partial(missing, private, "taken part")
     until(private.Ialltoall(outgoing, announced).Test, what, state)
     wrong = np.flatnonzero(announced != incoming)[:1]
-    digest = zlib.crc32(str(found.stencil).encode())
-    mine = np.array([*wrong, *announced[wrong], *incoming[wrong], digest] if len(wrong) else [-1, 0, 0, digest])
-    table = np.empty((private.size, 4), mine.dtype)
+    mine = np.array([*wrong, *announced[wrong], *incoming[wrong]] if len(wrong) else [-1, 0, 0])
+    table = np.empty((private.size, 3), mine.dtype)
     until(private.Iallgather(mine, table).Test, what, state)
-    if others := np.flatnonzero(table[:, 3] != table[0, 3]).tolist():
-        return f"{ranks_named(others)} passed other offsets to Create_neighborhood than rank 0"
     return "; ".join(
         f"rank {source} has {sent} edges to rank {rank}, which has {here} from it"
-        for rank, (source, sent, here, _) in enumerate(table.tolist())
+        for rank, (source, sent, here) in enumerate(table.tolist())
         if source >= 0
     )

@@ -6,7 +6,6 @@ was measured to be the fastest (`pycoll.selection.tuning_file`), or the one of t
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -85,25 +84,37 @@ class CommFacts:
             return None
         if not algorithm.levels:
             return self.hosts
-        columns = [self._domains(level) for level in algorithm.levels]
-        for level, column in zip(algorithm.levels, columns):
-            if level != "node":
-                self._check_even(level, column)
-        return tuple(zip(*columns))
+        if algorithm.levels not in self._known:
+            columns = [self._domains(level) for level in algorithm.levels]
+            for level, column in zip(algorithm.levels, columns):
+                if level != "node":
+                    self._check_even(level, column)
+            self._known[algorithm.levels] = tuple(zip(*columns))
+        return self._known[algorithm.levels]
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, ...], Hosts]:
+        """The domains of the ranks by their levels."""
+        return {}
 
     def algorithms_for(self, primitive: str) -> list[str]:
         """The names of the algorithms that can run here: those in levels need hosts that the levels split evenly."""
-        found = []
-        for name, algorithm in algorithms_of(primitive).items():
-            with contextlib.suppress(ValueError):
-                self.hosts_for(algorithm)
-                found.append(name)
-        return found
+        return [name for name, algorithm in algorithms_of(primitive).items() if self.can_run(algorithm)]
+
+    def can_run(self, algorithm: Algorithm) -> bool:
+        """Whether the levels of an algorithm, if it has some, split the hosts evenly."""
+        try:
+            self.hosts_for(algorithm)
+        except ValueError:
+            return False
+        return True
 
     def _check_even(self, level: str, domains: Sequence[int]) -> None:
         """Raise ValueError if a level splits a host into domains with different numbers of ranks."""
-        for host in dict.fromkeys(self.hosts):
-            counts = Counter(domains[rank] for rank, other in enumerate(self.hosts) if other == host).values()
+        sizes: dict[int, list[int]] = {}
+        for (host, _), count in Counter(zip(self.hosts, domains)).items():
+            sizes.setdefault(host, []).append(count)
+        for host, counts in sizes.items():
             if len(set(counts)) > 1:
                 parts = " and ".join(map(str, counts))
                 raise ValueError(
@@ -165,7 +176,8 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
     in_slots = slots and not faster and nbytes <= slots_up_to(primitive, facts.library)
     expected = SHARED_MEMORY if in_slots else name
     native, slots = may_be_native and not shared, slots and not shared
-    if tuned and (best := tuned.best(primitive, nbytes, commutative, native, expected, slots)):
+    best = tuned.best(primitive, nbytes, commutative, native, expected, slots) if tuned else None
+    if best and facts.can_run(find(primitive, best.schedule)):
         reason = "measured to be the fastest"
         if best == Candidate(expected):
             reason = "by the rules, and measured to be as good as the fastest"

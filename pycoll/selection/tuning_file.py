@@ -175,12 +175,13 @@ class TuningFile:
         for one in self._document["measurements"]:
             if any(one[key] != measurement[key] for key in ("mpi", "ranks", "hosts")):
                 others.append(one)
-            elif _circumstances(one) == _circumstances(measurement):
-                measurement = {**measurement, "primitives": _merged(one["primitives"], measurement["primitives"])}
+            elif circumstances(one) == circumstances(measurement):
+                measurement = {**measurement, "primitives": merged(one["primitives"], measurement["primitives"])}
         return {**self._document, "measurements": [*others, measurement]}
 
 
-def _merged(old: dict[str, list[Document]], new: dict[str, list[Document]]) -> dict[str, list[Document]]:
+def merged(old: dict[str, list[Document]], new: dict[str, list[Document]]) -> dict[str, list[Document]]:
+    """The points of all primitives and sizes; the new ones replace old ones of the same size."""
     found = {}
     for primitive in {**old, **new}:
         points = {point["nbytes"]: point for point in [*old.get(primitive, []), *new.get(primitive, [])]}
@@ -188,7 +189,8 @@ def _merged(old: dict[str, list[Document]], new: dict[str, list[Document]]) -> d
     return found
 
 
-def _circumstances(measurement: Document) -> Document:
+def circumstances(measurement: Document) -> Document:
+    """The environment of a measurement, without what is always different."""
     return {key: value for key, value in measurement["environment"].items() if key not in ("date", "commit")}
 
 

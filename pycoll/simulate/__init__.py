@@ -15,6 +15,7 @@ from ..base import settings
 from ..base.callable_module import make_callable
 from ..primitives.direct import find_schedule
 from ..schedule.endless import timed
+from ..schedule.registry import Hosts
 from .network import Link, Network
 from .routes import check_hosts, parse
 from .run import Cluster, Ranks, sizes
@@ -161,15 +162,19 @@ def simulate(
         _check_switches(topology, network)
         check_hosts(topology, links, host_of or range(ranks))
     several = host_of is None or len(set(host_of)) > 1
-    placed = host_of if domains_per_host == 1 else _domains(host_of or tuple(range(ranks)), int(domains_per_host))
+    placed: Hosts = host_of
+    seen: Hosts = host_of  # by the schedule
+    if domains_per_host > 1:
+        domains = _domains(host_of or tuple(range(ranks)), int(domains_per_host))
+        placed, seen = domains, _seen(domains, chosen.levels)
     delays = {} if delays is None else delays
     _check_root(root, ranks)
     _check_delays(delays, ranks)
     segments = settings.segments(nbytes, several) if segments is None else segments
     run = Ranks(
-        [timed(chosen.schedule(rank, ranks, root, segments, placed)) for rank in range(ranks)],
+        [timed(chosen.schedule(rank, ranks, root, segments, seen)) for rank in range(ranks)],
         Cluster(network, ranks, placed, links),
-        sizes(chosen, ranks, nbytes, segments, placed),
+        sizes(chosen, ranks, nbytes, segments, seen),
         settings.longest(several) if longest is None else longest,
     )
     starts = [float(delays.get(rank, 0.0)) for rank in range(ranks)]
@@ -218,6 +223,18 @@ def _domains(hosts: tuple[int, ...], domains_per_host: int) -> tuple[tuple[int, 
         found.append((host, before[host] * domains_per_host // counts[host]))
         before[host] += 1
     return tuple(found)
+
+
+def _seen(placed: tuple[tuple[int, int], ...], levels: tuple[str, ...]) -> Hosts:
+    """Return the domains that a schedule with these levels tells apart."""
+    if not levels or levels == ("node",):
+        return tuple(host for host, _ in placed)
+    return placed if "node" in levels else tuple((number,) for number in _numbered(placed))
+
+
+def _numbered(placed: tuple[tuple[int, int], ...]) -> list[int]:
+    numbers: dict[tuple[int, int], int] = {}
+    return [numbers.setdefault(place, len(numbers)) for place in placed]
 
 
 def _check_switches(topology: str | None, network: Network) -> None:

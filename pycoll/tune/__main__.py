@@ -35,8 +35,7 @@ from ..base.command_line import Parser, in_words, printed_once, say_written
 from ..base.progress_bar import progress_bar
 from .benchmark_case import MEASURED, Call, Case
 from .environment import environment
-from .export.command import export
-from .export.measure import EXPORTED
+from .export.command import LIBRARIES, export
 from .options import add_primitives, add_sizes, points, sizes
 from .timing import alternate, comparable, race, ratio, shares, updated
 
@@ -96,10 +95,11 @@ def check_export(parser: argparse.ArgumentParser, options: argparse.Namespace) -
     for name in ("native", "registered"):
         if getattr(options, f"no_{name}"):
             parser.error(f"--no-{name} has no meaning with --export")
+    known = LIBRARIES[options.export][1].primitives
     for name in options.primitives:
-        if name not in EXPORTED:
+        if name not in known:
             parser.error(f"--export {options.export}: the files cannot select an algorithm for {name} by its size")
-    options.primitives = options.primitives or EXPORTED
+    options.primitives = options.primitives or [name for name in MEASURED if name in known]
     options.output = options.output or Path("rules")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -27,39 +28,36 @@ LIBRARIES: dict[str, tuple[str, type[Mpich] | type[OpenMpi]]] = {
     "mpich": ("MPICH", Mpich),
     "ompi": ("Open MPI", OpenMpi),
 }
-SELECTING = (
-    "OMPI_MCA_coll_tuned_",
-    "OMPI_MCA_coll_han_",
-    "MPIR_CVAR_COLL_SELECTION_",
-    "MPIR_CVAR_CH4_COLL_SELECTION_",
-)
+SELECTING = re.compile("OMPI_MCA_coll(_|$)|MPIR_CVAR_.*(_INTRA_ALGORITHM|_COMPOSITION|_SELECTION_TUNING_JSON_FILE)")
 
 
 def export(comm: MPI.Intracomm, options: argparse.Namespace) -> None:
     """Measure, and write the files; errors exit the program before anything is measured."""
     if found := comm.bcast(problem(options.export, options.output) if comm.rank == 0 else None):
         _exit(comm, found)
-    try:
-        library: Library = LIBRARIES[options.export][1](comm)
-    except (ValueError, KeyError) as error:
-        _exit(comm, f"--export {options.export}: {error.args[0]}")
+    with printed_once(comm):  # if the library is not usable on one rank, all exit
+        try:
+            library: Library = LIBRARIES[options.export][1](comm)
+        except (ValueError, KeyError, OSError, MPI.Exception) as error:
+            print(f"python -m pycoll.tune: --export {options.export}: {error}", file=sys.stderr)
+            sys.exit(1)
     found = measured(comm, library, points(options.primitives, options.sizes), options.budget)
     where = {"ranks": comm.size, "hosts": attach(comm).facts.host_count, "environment": environment(comm)}
     if comm.rank == 0:
         document = with_measurement(existing(options.output), where | {"primitives": found})
         print(summary(found))
-        if written := write(library, options.output, document):
-            say_written(*written)
+        say_written(*write(library, options.output, document))
+        if (options.output / SETTINGS).exists():
             print(f"to use the rules: . {shlex.quote(str((options.output / SETTINGS).absolute()))}")
         else:
-            print("nothing is written: no algorithm is clearly faster than those that the library selects")
+            print("no rules: no algorithm is clearly faster than those that the library selects")
 
 
 def problem(which: str, folder: Path) -> str | None:
     """Return why nothing can be exported to the directory; None if nothing is wrong."""
     if not native.library().startswith(LIBRARIES[which][0]):
         return f"--export {which}: the MPI library is {native.library()}"
-    if disturbing := [one for one in os.environ if one.startswith(SELECTING)]:
+    if disturbing := [one for one in os.environ if SELECTING.match(one)]:
         return f"--export {which}: unset {', '.join(disturbing)}, which select algorithms"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -82,7 +80,7 @@ def _exit(comm: MPI.Intracomm, message: str) -> None:
 def summary(found: dict[str, list[dict[str, Any]]]) -> str:
     """Return a line for each new rule."""
     return "\n".join(
-        f"{primitive}: {point['selected']} from {size_label(point['least'])} to {size_label(point['most'])}, "
+        f"{primitive}: {point['selected']} from {size_label(point['nbytes'])} to {size_label(point['most'])}, "
         f"{point['gain']:.2f} times as fast as the library's choice"
         for primitive, points in found.items()
         for point in points

@@ -7,12 +7,14 @@ with other numbers of ranks add theirs.
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from pathlib import Path
 from typing import Any
 
 from pycoll.base.files import write_atomically, write_json
 from pycoll.runtime import native
+from pycoll.selection.tuning_file import circumstances, merged
 
 from .rules import Library, Range, Rules
 
@@ -36,11 +38,16 @@ def existing(folder: Path) -> dict[str, Any]:
 
 
 def with_measurement(document: dict[str, Any], one: dict[str, Any]) -> dict[str, Any]:
-    """Return the document with a measurement; it replaces the primitives of the one with as many ranks."""
-    others = [other for other in document["measurements"] if other["ranks"] != one["ranks"]]
-    (before,) = [other for other in document["measurements"] if other["ranks"] == one["ranks"]] or [one]
-    if before["hosts"] == one["hosts"]:
-        one = one | {"primitives": before["primitives"] | one["primitives"]}
+    """Return the document with a measurement, which replaces the one with as many ranks.
+
+    Older sizes and primitives that it does not contain remain if they were measured in the same environment.
+    """
+    others = []
+    for other in document["measurements"]:
+        if other["ranks"] != one["ranks"]:
+            others.append(other)
+        elif other["hosts"] == one["hosts"] and circumstances(other) == circumstances(one):
+            one = one | {"primitives": merged(other["primitives"], one["primitives"])}
     return document | {"measurements": [*others, one]}
 
 
@@ -50,8 +57,8 @@ def rules(document: dict[str, Any]) -> Rules:
     for measurement in document["measurements"]:
         for primitive, points in measurement["primitives"].items():
             ranges: list[Range] = []
-            for point in points:
-                one = Range(point["least"], point["most"], point["selected"])
+            for point, end in zip(points, [*[point["nbytes"] - 1 for point in points[1:]], math.inf]):
+                one = Range(point["nbytes"], max(point["nbytes"], min(point["most"], end)), point["selected"])
                 if ranges and one.algorithm == ranges[-1].algorithm and one.least == ranges[-1].most + 1:
                     one = Range(ranges.pop().least, one.most, one.algorithm)
                 if one.algorithm:
@@ -62,23 +69,26 @@ def rules(document: dict[str, Any]) -> Rules:
 
 
 def write(library: Library, folder: Path, document: dict[str, Any]) -> list[Path]:
-    """Write all files and return their paths; ``settings.sh``, which makes them effective, is the last one.
+    """Write all files and return their paths; remove those that are not needed.
 
-    If there are no rules, and were none, nothing is written.
+    ``settings.sh``, which makes the others effective, is removed first and written last; it is missing if there are no
+    rules.
     """
     settings = folder / SETTINGS
     found = rules(document)
-    if not found and not settings.exists():
-        return []
+    settings.unlink(missing_ok=True)
     spread = {one["ranks"] for one in document["measurements"] if one["hosts"] > 1}
     texts = library.files(found, spread) if found else {}
     paths = {name: str((folder / name).absolute()) for name in texts}
     lines = [f"export {name}={shlex.quote(value)}" for name, value in library.variables(paths).items()]
+    for name in set(library.names) - set(texts):
+        (folder / name).unlink(missing_ok=True)
     for name, text in texts.items():
         _write(folder / name, text)
     write_json(folder / MEASUREMENTS, document)
-    _write(settings, "".join(f"{line}\n" for line in lines))
-    return [*[folder / name for name in texts], folder / MEASUREMENTS, settings]
+    if lines:
+        _write(settings, "".join(f"{line}\n" for line in lines))
+    return [folder / name for name in (*texts, MEASUREMENTS, *([SETTINGS] if lines else []))]
 
 
 def _write(path: Path, text: str) -> None:

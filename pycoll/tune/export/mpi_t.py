@@ -48,11 +48,15 @@ class ControlVariables:
         index = c_int()
         return index if self._library.MPI_T_cvar_get_index(name.encode(), byref(index)) == MPI.SUCCESS else None
 
+    def _known(self, name: str) -> c_int:
+        index = self._index(name)
+        if index is None:
+            raise KeyError(f"this MPI library has no control variable {name}")
+        return index
+
     def _handle(self, name: str) -> c_void_p:
         if name not in self._handles:
-            index, handle = self._index(name), c_void_p()
-            if index is None:
-                raise KeyError(f"this MPI library has no control variable {name}")
+            index, handle = self._known(name), c_void_p()
             _checked(name, self._library.MPI_T_cvar_handle_alloc(index, None, byref(handle), byref(c_int())))
             self._handles[name] = handle
         return self._handles[name]
@@ -61,7 +65,7 @@ class ControlVariables:
         enumeration, description = c_void_p(), ctypes.create_string_buffer(LONGEST)
         ignored = [byref(c_void_p()) for _ in range(4)]  # verbosity, datatype, binding, scope
         information = self._library.MPI_T_cvar_get_info(
-            self._index(name),
+            self._known(name),
             None,
             byref(c_int(0)),
             *ignored[:2],

@@ -58,6 +58,8 @@ FILES = {
 class Mpich:
     """MPICH: the control variables select the algorithm of each call."""
 
+    names = tuple(FILES)
+    primitives = tuple(ALGORITHMS)
     for_any_operation = False
 
     def __init__(self, comm: MPI.Intracomm) -> None:
@@ -66,7 +68,7 @@ class Mpich:
 
     def algorithms(self, primitive: str, nbytes: int) -> list[str]:
         """Return the algorithms without parameters."""
-        return list(ALGORITHMS.get(primitive, ()))
+        return list(ALGORITHMS[primitive])
 
     def communicator(self, primitive: str, algorithm: str) -> MPI.Intracomm:
         """Return the one communicator that all calls have."""
@@ -75,8 +77,6 @@ class Mpich:
     def select(self, primitive: str, algorithm: str, strictly: bool = False) -> None:
         """Set the control variables, which each call reads."""
         self._set("MPIR_CVAR_COLLECTIVE_FALLBACK", "error" if strictly else "silent")
-        if primitive not in ALGORITHMS:
-            return
         name = _name(primitive).upper()
         self._set(f"MPIR_CVAR_{name}_INTRA_ALGORITHM", "auto" if algorithm == DEFAULT else algorithm)
         if primitive in FLAT:
@@ -151,18 +151,22 @@ def _bytes(primitive: str) -> str:
 
 
 def _algorithm(primitive: str, algorithm: str, own: Tree) -> Tree:
-    name = _name(primitive).capitalize()
-    tree: Tree = {f"algorithm=MPIR_{name}_intra_{algorithm}": {}}
+    leaf = f"algorithm=MPIR_{_name(primitive).capitalize()}_intra_{algorithm}"
+    return _where_it_can_run(primitive, algorithm, {leaf: {}}, own)
+
+
+def _composition(primitive: str, algorithm: str, own: Tree) -> Tree:
+    return _where_it_can_run(primitive, algorithm, {f"composition={FLAT[primitive][1]}": {}}, own)
+
+
+def _where_it_can_run(primitive: str, algorithm: str, tree: Tree, own: Tree) -> Tree:
+    """Return a tree that follows `tree` if the conditions of an algorithm hold, and `own` if not."""
     for condition in ALGORITHMS[primitive][algorithm]:
         if condition == "count>=pow2":
             tree = {"count<pow2": own, "count=any": tree}
         else:
             tree = {condition: tree, OPPOSITE[condition]: own}
     return tree
-
-
-def _composition(primitive: str, algorithm: str, own: Tree) -> Tree:
-    return {f"composition={FLAT[primitive][1]}": {}}
 
 
 def _name(primitive: str) -> str:

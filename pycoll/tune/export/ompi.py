@@ -51,6 +51,8 @@ def _algorithm(primitive: str) -> str:
 class OpenMpi:
     """Open MPI: a new communicator takes its algorithms from the control variables, and keeps them."""
 
+    names = tuple(FILES)
+    primitives = tuple(COLLECTIVES)
     for_any_operation = True
 
     def __init__(self, comm: MPI.Intracomm) -> None:
@@ -58,8 +60,6 @@ class OpenMpi:
 
     def algorithms(self, primitive: str, nbytes: int) -> list[str]:
         """Return all algorithms of `tuned`, some with segments of several sizes."""
-        if primitive not in COLLECTIVES:
-            return []
         names = [name for name in self.variable.values(_algorithm(primitive)) if name != "ignore"]
         found = [Candidate(name) for name in names if name != "segmented_ring"]
         for name in SEGMENTED.get(primitive, ()):

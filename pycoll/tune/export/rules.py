@@ -23,6 +23,8 @@ Rules = dict[str, dict[int, list[Range]]]  # for each primitive and number of ra
 class Library(Protocol):
     """An MPI library whose algorithms can be selected in a running program, and by files."""
 
+    names: tuple[str, ...]  # of the files
+    primitives: tuple[str, ...]  # those for which the files can select algorithms by the size
     for_any_operation: bool  # the files select an algorithm of a reduction even for operations that do not commute
 
     def algorithms(self, primitive: str, nbytes: int) -> list[str]:

@@ -330,10 +330,6 @@ def test_what_combining_needs():
     grid = pycoll.Comm(WORLD).Create_cart([SIZE, 1], [True, True])
     with pytest.raises(ValueError, match=r"needs a communicator of Cartcomm.Create_neighborhood"):
         grid.Neighbor_alltoall(np.ones((4, 3)), np.ones((4, 3)), algorithm="combining")
-    with pytest.raises(ValueError, match=r"offsets: \(1,\) has 1 numbers for a grid of 2 dimensions"):
-        grid.Create_neighborhood([(0, 1), (1,)])
-    with pytest.raises(TypeError, match=r"offsets=0.5 is not an integer"):
-        grid.Create_neighborhood([(0, 0.5)])
     comm = grid.Create_neighborhood([(0, 1), (0, -1)])
     with pytest.raises(ValueError, match="algorithm='combining' is not one of the algorithms of neighbor_alltoallv"):
         comm.Neighbor_alltoallv([np.ones(2), [1, 1]], [np.ones(2), [1, 1]], algorithm="combining")
@@ -341,12 +337,43 @@ def test_what_combining_needs():
     grid.Free()
 
 
+@pytest.mark.parametrize(
+    ("offsets", "error", "message"),
+    [
+        ([(0, 1), (1,)], ValueError, r"offsets: \(1,\) has 1 numbers for a grid of 2 dimensions"),
+        ([(0, 0.5)], TypeError, "offsets=0.5 is not an integer"),
+        ([5], TypeError, "'int' object is not iterable"),
+    ],
+)
+def test_wrong_offsets_on_one_rank(offsets, error, message):
+    """All ranks raise an error."""
+    grid = pycoll.Comm(WORLD).Create_cart([SIZE, 1], [True, True])
+    if RANK == SIZE - 1:
+        with pytest.raises(error, match=message):
+            grid.Create_neighborhood(offsets)
+    else:
+        with pytest.raises(pycoll.MismatchError, match=f"rank {SIZE - 1} passed wrong offsets to Create_"):
+            grid.Create_neighborhood([(0, 1)])
+    grid.Free()
+
+
 @pytest.mark.skipif(SIZE == 1, reason="needs two ranks")
 def test_offsets_that_differ():
     grid = pycoll.Comm(WORLD).Create_cart([SIZE, 1], [True, True])
-    comm = grid.Create_neighborhood([(0, 1), (0, 2)] if RANK else [(0, 2), (0, 1)])  # the edges are the same
-    for _ in range(2):
-        with pytest.raises(pycoll.MismatchError, match="passed other offsets to Create_neighborhood than rank 0"):
-            comm.Neighbor_alltoall(np.ones((2, 3)), np.ones((2, 3)))
+    with pytest.raises(pycoll.MismatchError, match="rank 1 passed other offsets to Create_neighborhood than rank 0"):
+        grid.Create_neighborhood([(0, 1), (0, 2)] if RANK else [(0, 2), (0, 1)])  # the edges are the same
+    grid.Free()
+
+
+@pytest.mark.skipif(SIZE == 1, reason="needs two ranks")
+def test_blocks_of_different_lengths_cannot_be_combined(monkeypatch):
+    """Check that lengths which match at the two ends of each edge, but differ between edges, are found."""
+    monkeypatch.setattr(settings, "CHECK", True)
+    grid = pycoll.Comm(WORLD).Create_cart([SIZE, 1], [True, True])
+    comm = grid.Create_neighborhood([(0, 1)])  # each rank is its own neighbor
+    blocks = np.ones((1, 2 + (RANK == 1))), np.ones((1, 2 + (RANK == 1)))
+    comm.Neighbor_alltoall(*blocks)
+    with pytest.raises(pycoll.MismatchError, match="the calls of the ranks do not match"):
+        comm.Neighbor_alltoall(*blocks, algorithm="combining")
     comm.Free()
     grid.Free()

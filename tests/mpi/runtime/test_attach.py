@@ -102,6 +102,22 @@ def test_levels(primitive, nbytes):
     comm.Free()
 
 
+@pytest.mark.skipif(SIZE == 1, reason="needs two ranks")
+def test_a_wrong_place(monkeypatch):
+    def place():
+        if RANK == 1:
+            raise ValueError("PYCOLL_PLACE='x' is wrong")
+        return (0, 0, 0)
+
+    monkeypatch.setattr("pycoll.runtime.facts.place", place)
+    comm = WORLD.Dup()
+    message = "PYCOLL_PLACE='x' is wrong" if RANK == 1 else "PYCOLL_PLACE of rank 1 is not of the form socket=0"
+    for _ in range(2):
+        with pytest.raises(ValueError, match=message):
+            pycoll.barrier(comm=comm)
+    comm.Free()
+
+
 @pytest.mark.skipif(SIZE < 3 or attach(WORLD).facts.host_count > 1, reason="needs three ranks on one host")
 def test_a_level_that_splits_a_host_unevenly():
     comm = with_domains([0] + [1] * (SIZE - 1))

@@ -48,6 +48,6 @@ def test_what_is_given():
     assert given("") == {} and given("socket=1,numa=12") == {"socket": 1, "numa": 12}
     assert in_words((1, UNKNOWN, 0)) == "socket 1, l3 0"
     assert in_words((UNKNOWN, UNKNOWN, UNKNOWN)) == "not bound to a domain of its host"
-    for wrong in ("numa", "numa=x", "numa=-1", "core=1", "numa:1"):
+    for wrong in ("numa", "numa=x", "numa=-1", "core=1", "numa:1", "numa=99999999999"):
         with pytest.raises(ValueError, match=f"PYCOLL_PLACE='{wrong}' is not of the form socket=0,numa=0,l3=0"):
             given(wrong)

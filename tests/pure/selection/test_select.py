@@ -8,6 +8,7 @@ from pycoll.base.places import UNKNOWN
 from pycoll.schedule.registry import find
 from pycoll.selection.choices import Choices
 from pycoll.selection.select import CommFacts, SelectionKey, select
+from pycoll.selection.tuning_file import Candidate, Point, Tuned
 
 
 @pytest.mark.parametrize("library, chosen", [("MPICH Version: 5.0.2", "native"), ("Open MPI v5.0.11", "direct")])
@@ -43,6 +44,18 @@ def test_hosts_whose_domains_are_not_known_are_one_domain():
     assert domains("node+numa", (0, 0, 1, 1)) == ((0, 0), (0, 0), (1, 1), (1, 1))
     partly = ((0, UNKNOWN, 0), (0, 1, 4), *PLACES[2:])
     assert domains("node+numa", (0, 0, 1, 1), partly) == ((0, 0), (0, 0), (1, 1), (1, 2))
+
+
+def test_a_measured_algorithm_that_cannot_run_here(tmp_path):
+    """Where a level splits a host unevenly, the rules choose, not a measurement from elsewhere."""
+    times = {"hierarchical:levels=node+numa": 1e-6, "tree": 2e-6}
+    points = {"bcast": [Point(64, {Candidate(name): seconds for name, seconds in times.items()})]}
+    tuned = Tuned(tmp_path / "tuning.json", {}, points)
+    key = SelectionKey("bcast", 64)
+    facts = CommFacts((0, 0, 0, 0), places=PLACES)
+    assert select(None, key, facts, Choices(), tuned).algorithm == "hierarchical:levels=node+numa"
+    uneven = replace(facts, places=(PLACES[0],) * 3 + PLACES[3:])
+    assert select(None, key, uneven, Choices(), tuned).reason.startswith("by the rules")
 
 
 def test_a_level_that_splits_a_host_unevenly():

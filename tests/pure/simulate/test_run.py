@@ -207,6 +207,9 @@ def test_domains_of_a_host_have_links():
         assert result.links["domain 0.0 out"].nbytes == pytest.approx(2 * ranks_that_cross * Z, rel=0.01)
         times[name] = result.time
     assert times["hierarchical"] < 0.7 * times["ring"]
+    setting = {"network": slow, "ranks_per_host": 8, "domains_per_host": 2}
+    levels = [simulated(find("allreduce", f"hierarchical:levels={name}"), 16, **setting) for name in ("node", "numa")]
+    assert levels[0].links["domain 0.0 out"].nbytes > levels[1].links["domain 0.0 out"].nbytes, "names matter"
     alone = simulated(find("allreduce", "ring"), 8, network=slow, hosts=(0,) * 8)
     assert not any("domain" in name for name in alone.links)
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.mpi
 
 
 def point(least, most, selected):
-    return {"least": least, "most": most, "selected": selected, "gain": 1.5, "seconds": {}}
+    return {"nbytes": least, "most": most, "selected": selected, "gain": 1.5, "seconds": {}}
 
 
 def measurement(ranks, hosts=1, **primitives):
@@ -20,10 +20,12 @@ def measurement(ranks, hosts=1, **primitives):
 
 
 class TextLibrary:
-    """A library whose only file is the rules as text."""
+    """A library whose files are the rules as text, and the numbers of ranks on several hosts, if there are some."""
+
+    names = ("rules.txt", "hosts.txt")
 
     def files(self, rules, on_several_hosts):
-        return {"rules.txt": f"{rules} {on_several_hosts}"}
+        return {"rules.txt": str(rules)} | ({"hosts.txt": str(on_several_hosts)} if on_several_hosts else {})
 
     def variables(self, paths):
         return {f"VARIABLE_{number}": path for number, path in enumerate(paths.values())}
@@ -36,31 +38,48 @@ def test_neighboring_sizes_with_one_algorithm_are_one_range(tmp_path):
 
 
 def test_measurements_are_added(tmp_path):
-    first = measurement(4, bcast=[point(1, 7, "a")], reduce=[point(1, 7, "a")])
+    first = measurement(4, bcast=[point(1, 7, "a"), point(8, 15, "a")], reduce=[point(1, 7, "a")])
     found = document.with_measurement(document.existing(tmp_path), first)
     found = document.with_measurement(found, measurement(8, bcast=[point(1, 7, "b")]))
-    found = document.with_measurement(found, measurement(4, bcast=[point(1, 7, "c")]))
-    a, b, c = ([Range(1, 7, name)] for name in "abc")
-    assert document.rules(found) == {"bcast": {8: b, 4: c}, "reduce": {4: a}}
+    found = document.with_measurement(found, measurement(4, bcast=[point(2, 7, "c"), point(100, 199, "c")]))
+    four = [Range(1, 1, "a"), Range(2, 7, "c"), Range(8, 15, "a"), Range(100, 199, "c")]
+    assert document.rules(found) == {"bcast": {8: [Range(1, 7, "b")], 4: four}, "reduce": {4: [Range(1, 7, "a")]}}
     found = document.with_measurement(found, measurement(4, 2, bcast=[point(1, 7, None)]))
-    assert document.rules(found) == {"bcast": {8: b}}, "those of another number of hosts are replaced"
+    assert document.rules(found) == {"bcast": {8: [Range(1, 7, "b")]}}, "those of other hosts are replaced"
+    other = measurement(8, bcast=[point(8, 15, "d")]) | {"environment": {"cpu": "another one"}}
+    assert document.rules(document.with_measurement(found, other)) == {"bcast": {8: [Range(8, 15, "d")]}}
 
 
 def test_the_files_and_the_settings(tmp_path):
     folder = tmp_path / "of the cluster"
     folder.mkdir()
-    empty = document.existing(folder)
-    assert document.write(TextLibrary(), folder, empty) == [] and not list(folder.iterdir())
-    found = document.with_measurement(empty, measurement(4, 2, bcast=[point(1, 7, "a")]))
+    found = document.with_measurement(document.existing(folder), measurement(4, 2, bcast=[point(1, 7, "a")]))
     written = document.write(TextLibrary(), folder, found)
-    assert {path.name for path in written} == {"rules.txt", "measurements.json", "settings.sh"}
+    assert [path.name for path in written] == ["rules.txt", "hosts.txt", "measurements.json", "settings.sh"]
     assert set(written) == set(folder.iterdir())
-    assert (folder / "settings.sh").read_text() == f"export VARIABLE_0='{folder}/rules.txt'\n"
-    assert (folder / "rules.txt").read_text().endswith(" {4}")
+    text = f"export VARIABLE_0='{folder}/rules.txt'\nexport VARIABLE_1='{folder}/hosts.txt'\n"
+    assert (folder / "settings.sh").read_text() == text and (folder / "hosts.txt").read_text() == "{4}"
     assert document.existing(folder) == json.loads(json.dumps(found))
+    one_host = document.with_measurement(found, measurement(4, 1, bcast=[point(1, 7, "a")]))
+    document.write(TextLibrary(), folder, one_host)
+    assert {path.name for path in folder.iterdir()} == {"rules.txt", "measurements.json", "settings.sh"}
     none = document.with_measurement(found, measurement(4, 2, bcast=[point(1, 7, None)]))
     document.write(TextLibrary(), folder, none)
-    assert (folder / "settings.sh").read_text() == "", "rules that no longer hold are not used"
+    assert {path.name for path in folder.iterdir()} == {"measurements.json"}, "rules that no longer hold are not used"
+
+
+def test_after_a_failure_no_file_is_in_use(tmp_path, monkeypatch):
+    found = document.with_measurement(document.existing(tmp_path), measurement(4, 2, bcast=[point(1, 7, "a")]))
+    document.write(TextLibrary(), tmp_path, found)
+
+    def full(path, write):
+        if path.name == "hosts.txt":
+            raise OSError("no space left")
+
+    monkeypatch.setattr(document, "write_atomically", full)
+    with pytest.raises(OSError, match="no space left"):
+        document.write(TextLibrary(), tmp_path, found)
+    assert not (tmp_path / "settings.sh").exists()
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": "pycoll tuning", "version": 1}'])

@@ -28,3 +28,5 @@ def test_a_variable_that_the_library_does_not_have():
     assert "no_such_variable" not in variables and variables.get("no_such_variable", 7) == 7
     with pytest.raises(KeyError, match="no control variable no_such_variable"):
         variables["no_such_variable"]
+    with pytest.raises(KeyError, match="no control variable no_such_variable"):
+        variables.values("no_such_variable")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycoll.tune.export.mpich import ALGORITHMS, _algorithm, _composition, own_rules, with_rules
+from pycoll.tune.export.mpich import ALGORITHMS, FLAT, _algorithm, _composition, own_rules, with_rules
 from pycoll.tune.export.rules import Range
 
 pytestmark = pytest.mark.mpi
@@ -93,6 +93,10 @@ def test_what_an_algorithm_cannot_do_is_left_to_mpich(primitive, algorithm, call
     tree = with_rules(OWN, {primitive: {4: [Range(1, 5000, algorithm)]}}, _algorithm)
     assert selected(tree, a_call(primitive, 4, 100)).endswith(algorithm)
     assert selected(tree, a_call(primitive, 4, 100, **call)) == "own"
+    if primitive in FLAT:
+        levels = with_rules(OWN, {primitive: {4: [Range(1, 5000, algorithm)]}}, _composition)
+        assert selected(levels, a_call(primitive, 4, 100)) == FLAT[primitive][1]
+        assert selected(levels, a_call(primitive, 4, 100, **call)) == "own"
     assert tree["collective=reduce"] == OWN["collective=reduce"], "other collectives are not touched"
     assert tree[next(name for name in tree)]["comm_type=inter"] == {"algorithm=between": {}}
 

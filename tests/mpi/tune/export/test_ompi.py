@@ -95,7 +95,6 @@ def test_segments_are_shorter_than_the_vector():
     names = ompi.OpenMpi(WORLD).algorithms("bcast", 64 << 10)
     assert {"fixed", "linear", "chain", "chain/8192", "chain/32768"} <= set(names)
     assert "chain/131072" not in names and not any("ignore" in name or "linear/" in name for name in names)
-    assert ompi.OpenMpi(WORLD).algorithms("scan", 8) == []
 
 
 def test_rules_of_one_host_do_not_concern_han():

@@ -10,7 +10,7 @@ from pycoll.tune.export.command import LIBRARIES
 
 folder, which = Path(sys.argv[1]), sys.argv[2]
 primitive, algorithm = {"mpich": ("allgather", "recursive_doubling"), "ompi": ("alltoall", "two_proc")}[which]
-points = [{"least": 8, "most": 1023, "selected": algorithm}]
-measurement = {"ranks": 3, "hosts": 1, "primitives": {primitive: points}}
+points = [{"nbytes": 8, "most": 1023, "selected": algorithm}]
+measurement = {"ranks": 3, "hosts": 1, "environment": {}, "primitives": {primitive: points}}
 found = document.with_measurement(document.existing(folder), measurement)
 document.write(LIBRARIES[which][1](MPI.COMM_WORLD), folder, found)
