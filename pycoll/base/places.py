@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KINDS = ("socket", "numa", "l3")
 UNKNOWN = -1  # the process may run in several domains of this kind, or the system does not say where it runs
@@ -33,15 +29,16 @@ def place() -> tuple[int, ...]:
 
     ``PYCOLL_PLACE`` replaces what the system says.  Raises ValueError if it is not of the form ``socket=0,numa=1``.
     """
-    from pathlib import Path  # few programs need it otherwise
-
-    found = dict(zip(KINDS, by_system(Path(SYSTEM), _cpus()))) | given(os.environ.get(VARIABLE, ""))
+    found = dict(zip(KINDS, by_system(SYSTEM, _cpus()))) | given(os.environ.get(VARIABLE, ""))
     return tuple(found[kind] for kind in KINDS)
 
 
-def in_words(numbers: tuple[int, ...]) -> str:
-    """Return the domains as text: ``socket 0, numa 1``."""
-    known = [f"{kind} {number}" for kind, number in zip(KINDS, numbers) if number != UNKNOWN]
+def in_words() -> str:
+    """Return the domains of this process as text, ``socket 0, numa 1``, or what is wrong."""
+    try:
+        known = [f"{kind} {number}" for kind, number in zip(KINDS, place()) if number != UNKNOWN]
+    except ValueError as error:
+        return str(error)
     return ", ".join(known) or "not bound to a domain of its host"
 
 
@@ -52,28 +49,33 @@ def _cpus() -> frozenset[int]:
         return frozenset()
 
 
-def by_system(system: Path, cpus: frozenset[int]) -> tuple[int, ...]:
+def by_system(system: str, cpus: frozenset[int]) -> tuple[int, ...]:
     """Return the domains of these CPUs, by the files below a directory."""
-    sockets = {_number(system / f"cpu/cpu{cpu}/topology/physical_package_id") for cpu in cpus}
-    caches = {_first(system / f"cpu/cpu{cpu}/cache/index3/shared_cpu_list") for cpu in cpus}
+    cpu_files = [f"{system}/cpu/cpu{cpu}" for cpu in cpus]
+    sockets = {_first(f"{files}/topology/physical_package_id") for files in cpu_files}
+    caches = {_first(f"{files}/cache/index3/shared_cpu_list") for files in cpu_files}
     nodes = {
-        int(path.parent.name.removeprefix("node"))
-        for path in system.glob("node/node[0-9]*/cpulist")
-        if cpus & _listed(_text(path))
+        int(name.removeprefix("node"))
+        for name in _names(f"{system}/node")
+        if cpus & _listed(_text(f"{system}/node/{name}/cpulist"))
     }
     return tuple(next(iter(found)) if len(found) == 1 else UNKNOWN for found in (sockets, nodes, caches))
 
 
-def _text(path: Path) -> str:
+def _names(folder: str) -> list[str]:
+    """Return the names of the directories of NUMA domains."""
     try:
-        return path.read_text().strip()
+        return [name for name in os.listdir(folder) if name.removeprefix("node").isdecimal()]
+    except OSError:
+        return []
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.read().strip()
     except OSError:
         return ""
-
-
-def _number(path: Path) -> int:
-    text = _text(path)
-    return int(text) if text.isdecimal() else UNKNOWN
 
 
 def _listed(text: str) -> set[int]:
@@ -85,6 +87,6 @@ def _listed(text: str) -> set[int]:
     return found
 
 
-def _first(path: Path) -> int:
-    """Return the first CPU of a list, as the number of a cache; `UNKNOWN` if there is none."""
+def _first(path: str) -> int:
+    """Return the smallest number in a file, which stands for the domain; `UNKNOWN` if there is none."""
     return min(_listed(_text(path)), default=UNKNOWN)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from pycoll.base.places import UNKNOWN, by_system, given, in_words
+from pycoll.base import places
+from pycoll.base.places import UNKNOWN, by_system, given
 
 
 @pytest.fixture
@@ -36,18 +37,32 @@ def machine(tmp_path):
     ],
 )
 def test_a_process_is_in_the_domains_of_its_cpus(machine, cpus, expected):
-    assert by_system(machine, frozenset(cpus)) == expected
+    assert by_system(str(machine), frozenset(cpus)) == expected
 
 
 def test_a_system_that_says_nothing(tmp_path):
-    assert by_system(tmp_path, frozenset({0, 1})) == (UNKNOWN, UNKNOWN, UNKNOWN)
-    assert by_system(tmp_path, frozenset()) == (UNKNOWN, UNKNOWN, UNKNOWN)
+    assert by_system(str(tmp_path), frozenset({0, 1})) == (UNKNOWN, UNKNOWN, UNKNOWN)
+    assert by_system(str(tmp_path), frozenset()) == (UNKNOWN, UNKNOWN, UNKNOWN)
 
 
 def test_what_is_given():
     assert given("") == {} and given("socket=1,numa=12") == {"socket": 1, "numa": 12}
-    assert in_words((1, UNKNOWN, 0)) == "socket 1, l3 0"
-    assert in_words((UNKNOWN, UNKNOWN, UNKNOWN)) == "not bound to a domain of its host"
     for wrong in ("numa", "numa=x", "numa=-1", "core=1", "numa:1", "numa=99999999999"):
         with pytest.raises(ValueError, match=f"PYCOLL_PLACE='{wrong}' is not of the form socket=0,numa=0,l3=0"):
             given(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "not bound to a domain of its host"),
+        ("socket=1,l3=0", "socket 1, l3 0"),
+        ("numa", "environment variable PYCOLL_PLACE='numa' is not of the form socket=0,numa=0,l3=0"),
+    ],
+)
+def test_the_domains_in_words(monkeypatch, text, expected):
+    monkeypatch.setenv(places.VARIABLE, text)
+    monkeypatch.setattr(places, "_cpus", frozenset)
+    places.place.cache_clear()
+    assert places.in_words() == expected
+    places.place.cache_clear()
