@@ -171,13 +171,16 @@ def _program_key(
     itemsize = buffers.dtype.itemsize if operation else 1
     nbytes = buffers.count * buffers.dtype.itemsize
     key = program_key(channel, chosen, choice, nbytes, itemsize, int(call.root))
+    neighbors = channel.topology.neighbors if chosen.primitive.near and channel.topology else None
+    if neighbors and chosen.name == "combining":  # raise its errors before the call begins
+        next(chosen.schedule(key.rank, key.size, neighbors=neighbors), None)
     return key._replace(
         length=0 if buffers.sends or buffers.recvs else key.length,
         in_place=buffers.in_place,
         longest=_longest(channel, buffers, key, nbytes),
         sends=buffers.sends,
         recvs=buffers.recvs,
-        neighbors=channel.topology.neighbors if chosen.primitive.near and channel.topology else None,
+        neighbors=neighbors,
     )
 
 
