@@ -16,7 +16,9 @@ class ControlVariables:
     def __init__(self) -> None:
         self._library = ctypes.CDLL(MPI.__file__)  # finds the functions of the MPI library that mpi4py is linked with
         self._handles: dict[str, c_void_p] = {}
-        _checked("MPI_T_init_thread", self._library.MPI_T_init_thread(MPI.THREAD_SINGLE, byref(c_int())))
+        self._values: dict[str, dict[str, int]] = {}
+        level = MPI.Query_thread()  # in Open MPI, a lower level would hold for the whole process
+        _checked("MPI_T_init_thread", self._library.MPI_T_init_thread(level, byref(c_int())))
 
     def __contains__(self, name: str) -> bool:
         return self._index(name) is not None
@@ -34,6 +36,11 @@ class ControlVariables:
 
         Open MPI lists them; MPICH has a line for each in the description, and numbers them from 0.
         """
+        if name not in self._values:
+            self._values[name] = self._read_values(name)
+        return self._values[name]
+
+    def _read_values(self, name: str) -> dict[str, int]:
         enumeration, description = self._info(name)
         if enumeration:
             return self._items(enumeration)

@@ -52,6 +52,12 @@ def test_the_library_reads_the_rules(this, tmp_path):
     assert job.code != 0 and job.output.count("all is right") < 3, job.output
 
 
+def test_threads_can_call_mpi_afterwards():
+    """In Open MPI, the tools interface changes the thread level of the process if it is asked for a lower one."""
+    job = run(2, [PROGRAMS / "threads.py"], limit=20)
+    assert job.code == 0 and job.output.count("all is right") == 2, job.output
+
+
 @pytest.mark.parametrize(
     ("options", "environment", "message"),
     [
