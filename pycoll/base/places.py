@@ -50,16 +50,17 @@ def _cpus() -> frozenset[int]:
 
 
 def by_system(system: str, cpus: frozenset[int]) -> tuple[int, ...]:
-    """Return the domains of these CPUs, by the files below a directory."""
-    cpu_files = [f"{system}/cpu/cpu{cpu}" for cpu in cpus]
-    sockets = {_first(f"{files}/topology/physical_package_id") for files in cpu_files}
-    caches = {_first(f"{files}/cache/index3/shared_cpu_list") for files in cpu_files}
-    nodes = {
-        int(name.removeprefix("node"))
-        for name in _names(f"{system}/node")
-        if cpus & _listed(_text(f"{system}/node/{name}/cpulist"))
-    }
-    return tuple(next(iter(found)) if len(found) == 1 else UNKNOWN for found in (sockets, nodes, caches))
+    """Return the domains that have all of these CPUs, by the files below a directory."""
+    if not cpus:
+        return (UNKNOWN,) * len(KINDS)
+    cpu = f"{system}/cpu/cpu{min(cpus)}"
+    socket, cache = _listed(f"{cpu}/topology/core_siblings_list"), _listed(f"{cpu}/cache/index3/shared_cpu_list")
+    nodes = [name for name in _names(f"{system}/node") if cpus <= _listed(f"{system}/node/{name}/cpulist")]
+    return (
+        min(_listed(f"{cpu}/topology/physical_package_id"), default=UNKNOWN) if cpus <= socket else UNKNOWN,
+        int(nodes[0].removeprefix("node")) if nodes else UNKNOWN,
+        min(cache) if cpus <= cache else UNKNOWN,
+    )
 
 
 def _names(folder: str) -> list[str]:
@@ -70,23 +71,17 @@ def _names(folder: str) -> list[str]:
         return []
 
 
-def _text(path: str) -> str:
+def _listed(path: str) -> set[int]:
+    """Return the numbers in a file with a list such as ``0-3,8``; none if there is no such file."""
     try:
         with open(path) as file:
-            return file.read().strip()
+            text = file.read().strip()
     except OSError:
-        return ""
-
-
-def _listed(text: str) -> set[int]:
-    """Return the CPUs of a list such as ``0-3,8``."""
+        text = ""
     found: set[int] = set()
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
+        if not first:  # some machines number a socket -1
+            return set()
         found.update(range(int(first), int(last or first) + 1))
     return found
-
-
-def _first(path: str) -> int:
-    """Return the smallest number in a file, which stands for the domain; `UNKNOWN` if there is none."""
-    return min(_listed(_text(path)), default=UNKNOWN)

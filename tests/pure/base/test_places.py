@@ -16,6 +16,7 @@ def machine(tmp_path):
         topology.mkdir(parents=True)
         cache.mkdir(parents=True)
         (topology / "physical_package_id").write_text(f"{core // 4}\n")
+        (topology / "core_siblings_list").write_text("0-3,8-11\n" if core < 4 else "4-7,12-15\n")
         (cache / "shared_cpu_list").write_text("0-3,8-11\n" if core < 4 else "4-7,12-15\n")
     for node in range(4):
         folder = tmp_path / f"node/node{node}"
@@ -43,6 +44,12 @@ def test_a_process_is_in_the_domains_of_its_cpus(machine, cpus, expected):
 def test_a_system_that_says_nothing(tmp_path):
     assert by_system(str(tmp_path), frozenset({0, 1})) == (UNKNOWN, UNKNOWN, UNKNOWN)
     assert by_system(str(tmp_path), frozenset()) == (UNKNOWN, UNKNOWN, UNKNOWN)
+
+
+def test_a_machine_that_numbers_its_socket_minus_one(machine):
+    for path in machine.glob("cpu/cpu*/topology/physical_package_id"):
+        path.write_text("-1\n")
+    assert by_system(str(machine), frozenset({2, 10})) == (UNKNOWN, 1, 0)
 
 
 def test_what_is_given():
