@@ -138,7 +138,7 @@ def examine_between_neighbors(algorithm: Algorithm, sizes: Sequence[int]) -> Rep
     """Prove an algorithm for several topologies."""
     proofs = 0
     for size in sizes:
-        for text, neighbors in stencils(size) if algorithm.name == "combining" else topologies(size):
+        for text, neighbors in stencils(size) if algorithm.needs_stencil else topologies(size):
             try:
                 prove(algorithm, size, neighbors=neighbors)
             except ProofError as error:

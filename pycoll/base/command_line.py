@@ -53,6 +53,13 @@ def say_written(*paths: Path | str | None) -> None:
         print(f"written to {', '.join(names)}")
 
 
+def refuse(comm: MPI.Intracomm, command: str, problem: object) -> None:
+    """End a command on all ranks, which call this together; print why on rank 0."""
+    with printed_once(comm):
+        print(f"{command}: {problem}", file=sys.stderr)
+        sys.exit(1)
+
+
 def optional(module: str) -> Any:
     """Import an optional module; if it is not installed, exit with a message."""
     try:

@@ -159,4 +159,4 @@ def hierarchical(rank: int, size: int, root: int, hosts: Hosts) -> Schedule:
         domain receives the vector once.
     Source: as `two_level_log`, which has two levels of any number.
     """
-    yield from broadcast_down(topology.domain_tree(rank, size, root, hosts), (0,))
+    yield from two_level_log(rank, size, root, hosts)

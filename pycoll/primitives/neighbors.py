@@ -6,7 +6,7 @@ An all-gather sends the same block to all of them, an all-to-all a block to each
 from __future__ import annotations
 
 from ..schedule.moves import Move, Recv, Round, Schedule, Send
-from ..schedule.neighbors import Neighbors, without_neighbors
+from ..schedule.neighbors import Neighbors, check_stencil
 from ..schedule.registry import NEIGHBORHOODS, register_for_neighbors
 
 
@@ -33,13 +33,8 @@ def combining(rank: int, neighbors: Neighbors) -> Schedule:
     parallel stencil computations", EuroMPI 2015.
     """
     stencil = neighbors.stencil
-    if stencil is None:
-        raise ValueError("algorithm='combining' needs a communicator of Cartcomm.Create_neighborhood")
-    if (alone := without_neighbors(stencil)) is not None:
-        raise ValueError(
-            f"algorithm='combining': rank {alone} has no neighbors, so it does not know the length of the blocks that "
-            "pass through it"
-        )
+    check_stencil(stencil)
+    assert stencil
     for dimension in range(len(stencil.dims)):
         sends, receives = list[Move](), list[Move]()
         for step in sorted({offset[dimension] for offset in stencil.offsets}):
@@ -54,4 +49,4 @@ def combining(rank: int, neighbors: Neighbors) -> Schedule:
 
 for _name in NEIGHBORHOODS:
     register_for_neighbors(_name, direct)
-register_for_neighbors("neighbor_alltoall", combining)
+register_for_neighbors("neighbor_alltoall", combining, needs_stencil=True)

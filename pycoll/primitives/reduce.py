@@ -139,4 +139,4 @@ def hierarchical(rank: int, size: int, root: int, hosts: Hosts) -> Schedule:
         without smaller domains.  Each domain sends one vector.
     Source: as `bcast.hierarchical`.
     """
-    yield from reduce_up(topology.domain_tree(rank, size, root, hosts), rank, (0,))
+    yield from two_level(rank, size, root, hosts)

@@ -60,7 +60,7 @@ def fingerprint(
         same["count" if primitive.reduces else "bytes"] = key.length
     if not varies:
         same["segments"] = key.segments
-    if key.algorithm.name == "combining":  # blocks pass through ranks that have others
+    if key.algorithm.needs_stencil:  # blocks pass through ranks that have others
         same["bytes"] = sorted({*(_sizes(key.sends) or ()), *(_sizes(key.recvs) or ())})
     if key.neighbors:
         return Fingerprint(same, *_by_neighbor(key))

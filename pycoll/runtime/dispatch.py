@@ -172,8 +172,10 @@ def _program_key(
     nbytes = buffers.count * buffers.dtype.itemsize
     key = program_key(channel, chosen, choice, nbytes, itemsize, int(call.root))
     neighbors = channel.topology.neighbors if chosen.primitive.near and channel.topology else None
-    if neighbors and chosen.name == "combining":  # raise its errors before the call begins
-        next(chosen.schedule(key.rank, key.size, neighbors=neighbors), None)
+    if neighbors and chosen.needs_stencil:  # before the call begins
+        from ..schedule.neighbors import check_stencil
+
+        check_stencil(neighbors.stencil)
     return key._replace(
         length=0 if buffers.sends or buffers.recvs else key.length,
         in_place=buffers.in_place,

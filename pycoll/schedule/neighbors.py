@@ -127,6 +127,17 @@ def without_neighbors(stencil: Stencil) -> int | None:
     return None
 
 
+def check_stencil(stencil: Stencil | None) -> None:
+    """Raise ValueError unless the ranks know which blocks pass through them, and how long these are."""
+    if stencil is None:
+        raise ValueError("algorithm='combining' needs a communicator of Cartcomm.Create_neighborhood")
+    if (alone := without_neighbors(stencil)) is not None:
+        raise ValueError(
+            f"algorithm='combining': rank {alone} has no neighbors, so it does not know the length of the blocks that "
+            "pass through it"
+        )
+
+
 def graph_neighbors(size: int, edges: Sequence[tuple[int, int]]) -> list[Neighbors]:
     """Return the edges of each rank of a graph, in the order in which they are given: from one rank to another."""
     return [

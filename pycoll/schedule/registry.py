@@ -230,6 +230,7 @@ class Algorithm:
     needs_counts: bool = False
     k: int | None = None  # the number after the colon of its name; for a family, the smallest one
     levels: tuple[str, ...] = ()  # the kinds of domains that it tells apart, if it needs others than hosts
+    needs_stencil: bool = False  # it is for neighbors at the same offsets, and for blocks of one length
 
     @property
     def stem(self) -> str:
@@ -347,9 +348,11 @@ def algorithm(
     return register
 
 
-def register_for_neighbors(primitive: str, generator: Callable[..., Schedule]) -> None:
+def register_for_neighbors(primitive: str, generator: Callable[..., Schedule], needs_stencil: bool = False) -> None:
     """Register a generator for a collective between neighbors."""
-    found = Algorithm(NEIGHBORHOODS[primitive], generator.__name__, generator, whole, True, ("rank", "neighbors"))
+    given = ("rank", "neighbors")
+    name = generator.__name__
+    found = Algorithm(NEIGHBORHOODS[primitive], name, generator, whole, True, given, needs_stencil=needs_stencil)
     NEIGHBORHOODS[primitive].algorithms[found.name] = found
 
 

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 from ..base import settings
 from ..base.callable_module import make_callable
+from ..base.places import KINDS
 from ..primitives.direct import find_schedule
 from ..schedule.endless import timed
-from ..schedule.registry import Hosts
+from ..schedule.registry import Hosts, without_domains
+from ..selection.select import CommFacts
 from .network import Link, Network
 from .routes import check_hosts, parse
 from .run import Cluster, Ranks, sizes
@@ -166,7 +168,8 @@ def simulate(
     seen: Hosts = host_of  # by the schedule
     if domains_per_host > 1:
         domains = _domains(host_of or tuple(range(ranks)), int(domains_per_host))
-        placed, seen = domains, _seen(domains, chosen.levels)
+        facts = CommFacts(without_domains(domains), places=tuple((domain,) * len(KINDS) for _, domain in domains))
+        placed, seen = domains, facts.hosts_for(chosen)
     delays = {} if delays is None else delays
     _check_root(root, ranks)
     _check_delays(delays, ranks)
@@ -223,18 +226,6 @@ def _domains(hosts: tuple[int, ...], domains_per_host: int) -> tuple[tuple[int, 
         found.append((host, before[host] * domains_per_host // counts[host]))
         before[host] += 1
     return tuple(found)
-
-
-def _seen(placed: tuple[tuple[int, int], ...], levels: tuple[str, ...]) -> Hosts:
-    """Return the domains that a schedule with these levels tells apart."""
-    if not levels or levels == ("node",):
-        return tuple(host for host, _ in placed)
-    return placed if "node" in levels else tuple((number,) for number in _numbered(placed))
-
-
-def _numbered(placed: tuple[tuple[int, int], ...]) -> list[int]:
-    numbers: dict[tuple[int, int], int] = {}
-    return [numbers.setdefault(place, len(numbers)) for place in placed]
 
 
 def _check_switches(topology: str | None, network: Network) -> None:

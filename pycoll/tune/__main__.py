@@ -31,11 +31,11 @@ from pycoll.selection.rules import choose
 from pycoll.selection.select import BY_MEASUREMENT, registered_limit
 from pycoll.selection.tuning_file import SHARED_MEMORY, Candidate, FixedChoice, Tuned, TuningFile
 
-from ..base.command_line import Parser, in_words, printed_once, say_written
+from ..base.command_line import Parser, in_words, printed_once, refuse, say_written
 from ..base.progress_bar import progress_bar
 from .benchmark_case import MEASURED, Call, Case
 from .environment import environment
-from .export.command import LIBRARIES, export
+from .export.command import LIBRARIES, PROG, export
 from .options import add_primitives, add_sizes, points, sizes
 from .timing import alternate, comparable, race, ratio, shares, updated
 
@@ -43,7 +43,6 @@ NATIVE_HINT = """\
 native is the collective of MPI. While it blocks, nonblocking collectives on other communicators make no progress. Use
 --no-native for a program in which one rank waits for a nonblocking collective before a blocking collective, and another
 rank waits for it after that collective."""
-PROG = "python -m pycoll.tune"
 PASSES = 3  # over all points, because the speed of a machine varies from minute to minute
 SEGMENTS = (64 << 10, 256 << 10, 1 << 20)  # tried in addition to the default
 NETWORK_SEGMENTS = (16 << 10, 32 << 10, 64 << 10, 128 << 10)  # between hosts
@@ -245,9 +244,7 @@ def main(argv: list[str]) -> None:
     if not problem and comm.rank == 0 and not os.access(options.output.parent, os.W_OK):
         problem = f"-o {options.output}: the directory is not writeable"
     if problem := comm.bcast(problem or disturbing(options.primitives)):
-        with printed_once(comm):
-            print(f"{PROG}: {problem}", file=sys.stderr)
-            sys.exit(1)
+        refuse(comm, PROG, problem)
     channel = attach(comm)
     found, where = measured(comm, options), environment(comm)
     if comm.rank == 0:

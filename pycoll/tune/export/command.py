@@ -12,7 +12,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from pycoll.base.command_line import in_words, printed_once, say_written
+from pycoll.base.command_line import in_words, printed_once, refuse, say_written
 from pycoll.runtime import native
 from pycoll.runtime.attach import attach
 
@@ -28,18 +28,19 @@ LIBRARIES: dict[str, tuple[str, type[Mpich] | type[OpenMpi]]] = {
     "mpich": ("MPICH", Mpich),
     "ompi": ("Open MPI", OpenMpi),
 }
+PROG = "python -m pycoll.tune"
 SELECTING = re.compile("OMPI_MCA_coll(_|$)|MPIR_CVAR_.*(_INTRA_ALGORITHM|_COMPOSITION|_SELECTION_TUNING_JSON_FILE)")
 
 
 def export(comm: MPI.Intracomm, options: argparse.Namespace) -> None:
     """Measure, and write the files; errors exit the program before anything is measured."""
     if found := comm.bcast(problem(options.export, options.output) if comm.rank == 0 else None):
-        _exit(comm, found)
+        refuse(comm, PROG, found)
     with printed_once(comm):  # if the library is not usable on one rank, all exit
         try:
             library: Library = LIBRARIES[options.export][1](comm)
         except (ValueError, KeyError, OSError, MPI.Exception) as error:
-            print(f"python -m pycoll.tune: --export {options.export}: {error}", file=sys.stderr)
+            print(f"{PROG}: --export {options.export}: {error}", file=sys.stderr)
             sys.exit(1)
     found = measured(comm, library, points(options.primitives, options.sizes), options.budget)
     where = {"ranks": comm.size, "hosts": attach(comm).facts.host_count, "environment": environment(comm)}
@@ -69,12 +70,6 @@ def problem(which: str, folder: Path) -> str | None:
     if before["mpi"] != native.library():
         return f"-o {folder}: its rules are for {before['mpi']}, not for {native.library()}; name another directory"
     return None
-
-
-def _exit(comm: MPI.Intracomm, message: str) -> None:
-    with printed_once(comm):
-        print(f"python -m pycoll.tune: {message}", file=sys.stderr)
-        sys.exit(1)
 
 
 def summary(found: dict[str, list[dict[str, Any]]]) -> str:

@@ -28,20 +28,14 @@ def measured(
     comm: MPI.Intracomm, library: Library, todo: Sequence[tuple[str, int]], budget: float
 ) -> dict[str, list[dict[str, Any]]]:
     """Measure all points; return those of each primitive, each with the sizes for which it stands."""
-    budgets = shares(comm, budget, [size for _, size in todo])
-    shown = iter(progress_bar(todo, "exporting", "point", shown=comm.rank == 0))
     found: dict[str, list[dict[str, Any]]] = {}
-    for primitive, points in groupby(todo, key=lambda point: point[0]):
-        sizes = [size for _, size in points]
-        one = Tuner(comm, library, primitive, max(sizes))
-        measurements = {}
-        for size in sizes:
-            next(shown)
-            nbytes, point = one.point(size, next(budgets))
-            measurements[nbytes] = point  # sizes below one element for each rank are the same point
+    shown = progress_bar(todo, "exporting", "point", shown=comm.rank == 0)
+    rows = zip(shown, shares(comm, budget, [size for _, size in todo]))
+    for primitive, of_primitive in groupby(rows, key=lambda row: row[0][0]):
+        one = Timer(comm, library, primitive, max(size for name, size in todo if name == primitive))
+        # sizes below one element for each rank are the same point
+        found[primitive] = _with_ranges(dict(one.point(size, share) for (_, size), share in of_primitive))
         one.free()
-        found[primitive] = _with_ranges(measurements)
-    list(shown)
     return found
 
 
@@ -52,8 +46,8 @@ def _with_ranges(measurements: dict[int, dict[str, Any]]) -> list[dict[str, Any]
     return [{"nbytes": size, "most": max(size, most)} | measurements[size] for size, most in zip(sizes, ends)]
 
 
-class Tuner:
-    """Measures the algorithms of one primitive."""
+class Timer:
+    """Times the algorithms of one primitive."""
 
     def __init__(self, comm: MPI.Intracomm, library: Library, primitive: str, most: int) -> None:
         self.comm, self.library, self.primitive = comm, library, primitive

@@ -43,7 +43,7 @@ FILES = {"tuned.rules": ("tuned", "use_dynamic_rules"), "han.rules": ("han", "us
 FIXED = "fixed"  # the algorithm that `tuned` selects itself; another one than `DEFAULT` on several hosts
 
 
-def _algorithm(primitive: str) -> str:
+def _variable(primitive: str) -> str:
     name = native.function_name(primitive).lower()
     return f"coll_tuned_{name}_algorithm"
 
@@ -60,7 +60,7 @@ class OpenMpi:
 
     def algorithms(self, primitive: str, nbytes: int) -> list[str]:
         """Return all algorithms of `tuned`, some with segments of several sizes."""
-        names = [name for name in self.variable.values(_algorithm(primitive)) if name != "ignore"]
+        names = [name for name in self.variable.values(_variable(primitive)) if name != "ignore"]
         found = [Candidate(name) for name in names if name != "segmented_ring"]
         for name in SEGMENTED.get(primitive, ()):
             found += [Candidate(name, segment) for segment in SEGMENTS if segment < nbytes]
@@ -74,8 +74,8 @@ class OpenMpi:
         values = {
             "coll_tuned_priority": 100,
             "coll_tuned_use_dynamic_rules": 1,
-            _algorithm(primitive): number,
-            f"{_algorithm(primitive)}_segmentsize": segment,
+            _variable(primitive): number,
+            f"{_variable(primitive)}_segmentsize": segment,
         }
         values = {name: value for name, value in values.items() if name in self.variable}
         before = {name: self.variable[name] for name in values}
@@ -114,10 +114,10 @@ class OpenMpi:
         if algorithm == FIXED:
             return 0, 0
         name, segment = Candidate.parse(algorithm)
-        return self.variable.values(_algorithm(primitive))[name], segment or 0
+        return self.variable.values(_variable(primitive))[name], segment or 0
 
     def _fanout(self, primitive: str) -> int:
-        return self.variable.get(f"{_algorithm(primitive)}_chain_fanout", 0)
+        return self.variable.get(f"{_variable(primitive)}_chain_fanout", 0)
 
     def _tuned(self, rules: Rules) -> str:
         def selected(primitive: str, algorithm: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 from mpi4py import MPI
 
 from pycoll.runtime import native
-from pycoll.tune.export.measure import GAIN, Tuner, measured
+from pycoll.tune.export.measure import GAIN, Timer, measured
 from pycoll.tune.export.mpich import Mpich
 from pycoll.tune.export.ompi import OpenMpi
 from pycoll.tune.export.rules import DEFAULT
@@ -83,7 +83,7 @@ def test_what_is_right_and_faster_is_selected(for_any_operation):
 @pytest.mark.parametrize("primitive", OWN.primitives)
 def test_the_algorithms_of_this_library(primitive):
     library = OWN(WORLD)
-    tuner = Tuner(WORLD, library, primitive, 64 << 10)
+    tuner = Timer(WORLD, library, primitive, 64 << 10)
     for size in (8, 4096):
         nbytes, point = tuner.point(size, 0.01)
         known = {DEFAULT, *library.algorithms(primitive, nbytes)}
@@ -92,14 +92,14 @@ def test_the_algorithms_of_this_library(primitive):
         assert point["gain"] >= GAIN if point["selected"] else point["gain"] == 1
         if primitive == "allreduce":
             assert "recursive_doubling" in point["seconds"]
-            assert ("ring" in point["seconds"]) == (OWN is Mpich), "Open MPI's ring is only for operations that commute"
+            assert ("ring" in point["seconds"]) == (OWN is Mpich), "in Open MPI, it is only for operations that commute"
     tuner.free()
     assert not tuner.communicators
 
 
 def test_algorithms_for_other_numbers_of_ranks_are_left_out():
-    """Check that MPICH's recursive doubling needs a power of two, and Open MPI's two_proc two ranks."""
-    tuner = Tuner(WORLD, OWN(WORLD), "allgather", 4096)
+    """Recursive doubling of MPICH needs a power of two, and two_proc of Open MPI two ranks."""
+    tuner = Timer(WORLD, OWN(WORLD), "allgather", 4096)
     _, point = tuner.point(4096, 0.01)
     tuner.free()
     if OWN is Mpich:

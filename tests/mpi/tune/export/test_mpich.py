@@ -1,4 +1,4 @@
-"""The JSON rules for MPICH select what was measured, and MPICH's own algorithms otherwise."""
+"""The JSON rules for MPICH select what was measured, and leave everything else to the library."""
 
 import json
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""The files of dynamic rules for Open MPI select what was measured, and Open MPI's own algorithms otherwise."""
+"""The dynamic rules for Open MPI select what was measured, and leave everything else to the library."""
 
 import pytest
 from hypothesis import given
