@@ -17,7 +17,6 @@ from ..base.places import KINDS
 from ..primitives.direct import find_schedule
 from ..schedule.endless import timed
 from ..schedule.registry import Hosts, without_domains
-from ..selection.select import CommFacts
 from .network import Link, Network
 from .routes import check_hosts, parse
 from .run import Cluster, Ranks, sizes
@@ -167,6 +166,8 @@ def simulate(
     placed: Hosts = host_of
     seen: Hosts = host_of  # by the schedule
     if domains_per_host > 1:
+        from ..selection.select import CommFacts  # which the playground does not have
+
         domains = _domains(host_of or tuple(range(ranks)), int(domains_per_host))
         facts = CommFacts(without_domains(domains), places=tuple((domain,) * len(KINDS) for _, domain in domains))
         placed, seen = domains, facts.hosts_for(chosen)

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,16 @@ assert playground.check("allreduce", "ring", playground.source("allreduce", "rin
 
 def test_it_needs_neither_numpy_nor_mpi():
     subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=120)
+
+
+def test_it_imports_only_what_the_site_ships():
+    text = (Path(__file__).parents[2] / "docs/_ext/playground.py").read_text()
+    shipped = set(re.findall(r'"pycoll/(\w+)(?:\.py)?"', text))
+    listed = 'print(*(name.split(".")[1] for name in sys.modules if name.startswith("pycoll.")))'
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM + listed], check=True, timeout=120, capture_output=True, text=True
+    )
+    assert set(run.stdout.split()) <= shipped and "simulate" in shipped
 
 
 def test_the_catalogue_is_whole():
