@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ..primitives.direct import results_of
 from ..schedule.moves import Block
+from ..schedule.neighbors import stencil_neighbors
 from ..schedule.symbols import Expression, Leaf, contributors
 from .layout import layout
 from .program import (
@@ -75,6 +76,8 @@ class _Compiler:
             slots, piece = SHORT, aligned(self.longest)
         else:  # a single block is copied in short pieces, so that its reader begins soon
             slots = LONG if self.shares or most > 1 else MEDIUM
+            if self.key.neighbors and most * aligned(self.longest) <= SLOTS[MEDIUM][0]:
+                slots = MEDIUM
             piece = SLOTS[slots][0] // most // ALIGNMENT * ALIGNMENT
         starts = range(0, self.longest, piece or 1)
         turns: dict[Any, tuple[Step, ...]] = {}
@@ -94,6 +97,8 @@ class _Compiler:
     @cached_property
     def wanted(self) -> list[dict[Block, Expression]]:
         """What each rank wants: a block that another rank holds, or a combination of contributions."""
+        if self.key.neighbors:
+            return self._wanted_from_neighbors()
         where = self.key.size, self.key.root, self.parts
         wants = [list(self.primitive.wants(rank, *where)) for rank in range(self.key.size)]
         if self.primitive.reduces:
@@ -103,10 +108,21 @@ class _Compiler:
         source = {block: rank for rank in range(self.key.size) for block in self.primitive.holds(rank, *where)}
         return [{block: Leaf(source[block], block) for block in blocks} for blocks in wants]
 
+    def _wanted_from_neighbors(self) -> list[dict[Block, Expression]]:
+        """An all-gather sends one block along all edges of a rank, so it is in the slot once, as that of the first."""
+        assert self.key.neighbors and self.key.neighbors.stencil
+        edges = [stencil_neighbors(rank, self.key.neighbors.stencil) for rank in range(self.key.size)]
+        first = {}
+        if not self.primitive.takes_all:
+            first = {edge.source: edge for each in edges for edge in each.outgoing[::-1] if edge}
+        return [
+            {edge: Leaf(edge.source, first.get(edge.source, edge)) for edge in each.incoming if edge} for each in edges
+        ]
+
     def _exported(self, rank: int) -> list[Block]:
         """The blocks that other ranks read in the slot of a rank, in their order there."""
         found = {
-            block: None
+            expression.block if isinstance(expression, Leaf) else block: None
             for other, wanted in enumerate(self.wanted)
             for block, expression in wanted.items()
             if other != rank and rank in contributors(expression)
@@ -197,7 +213,7 @@ class _Turn:
         for rank in contributors(expression):
             yield from self._await(rank)
         if isinstance(expression, Leaf):
-            yield from _copy(self._source(expression.rank, block), into)
+            yield from _copy(self._source(expression.rank, expression.block), into)
         else:
             yield from self._evaluate(expression, into, lambda rank: self._source(rank, block))
         if self.all.mean:

@@ -25,9 +25,9 @@ def direct(rank: int, neighbors: Neighbors) -> Schedule:
 def combining(rank: int, neighbors: Neighbors) -> Schedule:
     """Blocks travel dimension by dimension, and those for one direction are one message.
 
-    In two dimensions with corners, a rank sends 4 messages in place of 8; in three, 6 in place of 26.  It needs a
-    communicator of `Cartcomm.Create_neighborhood`, whose ranks know which blocks pass through them, and blocks of equal
-    lengths.
+    In two dimensions with corners, a rank sends 4 messages in place of 8; in three, 6 in place of 26.  It needs a grid
+    or a communicator of `Cartcomm.Create_neighborhood`, whose ranks know which blocks pass through them, and blocks of
+    equal lengths.
 
     Source: Traff, Luebbe, Rougier and Hunold, "Isomorphic, sparse MPI-like collective communication operations for
     parallel stencil computations", EuroMPI 2015.

@@ -24,8 +24,19 @@ def serves(channel: Channel, primitive: str, dtype: np.dtype, operation: Operati
     """Whether blocking calls without a named algorithm can run in the slots; the same on all ranks."""
     facts = channel.facts
     usable = channel.slots is not None and facts.host_count == 1 and facts.host_memory
-    usable = usable and COLLECTIVES[primitive].lengths_known
+    known = COLLECTIVES[primitive]
+    usable = usable and (_same_lengths(channel, primitive) if known.near else known.lengths_known)
     return usable and (operation is None or (operation.predefined and _combines(operation, dtype)))
+
+
+def _same_lengths(channel: Channel, primitive: str) -> bool:
+    """Whether all blocks of a collective between neighbors have one length, and each rank knows the edges of all."""
+    stencil = channel.topology.neighbors.stencil if channel.topology else None
+    if stencil is None or COLLECTIVES[primitive].varies:
+        return False
+    from ..schedule.neighbors import connected
+
+    return connected(stencil)
 
 
 def _combines(operation: Operation, dtype: np.dtype) -> bool:

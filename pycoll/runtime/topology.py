@@ -29,11 +29,11 @@ def neighbors_of(comm: MPI.Comm) -> Neighbors | None:
     """The neighbors of this rank; None if the communicator has no topology."""
     if (kind := comm.Get_topology()) not in _KINDS:
         return None
-    from ..schedule.neighbors import neighbors  # few programs need it
+    from ..schedule.neighbors import around, neighbors  # few programs need it
 
-    sources, destinations = _KINDS[kind](comm).inoutedges
-    found = neighbors(comm.rank, sources, destinations, grid=kind == MPI.CART)
-    stencil: Any = comm.Get_attr(_stencil_key())
+    comm = _KINDS[kind](comm)
+    found = neighbors(comm.rank, *comm.inoutedges, grid=kind == MPI.CART)
+    stencil: Any = around(comm.dims, comm.periods) if kind == MPI.CART else comm.Get_attr(_stencil_key())
     return found._replace(stencil=stencil)
 
 

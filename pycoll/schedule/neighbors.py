@@ -59,7 +59,8 @@ class Stencil(NamedTuple):
 class Neighbors(NamedTuple):
     """The edges of one rank, in the order of the blocks in its buffers; None where a grid ends.
 
-    `stencil` is known if the neighbors of all ranks are at the same offsets in a grid.
+    `stencil` is known if the neighbors of all ranks are at the same offsets in a grid, also where that is the grid of
+    the communicator itself.
     """
 
     incoming: tuple[Edge | None, ...]
@@ -118,6 +119,28 @@ def stencil_neighbors(rank: int, stencil: Stencil) -> Neighbors:
     return neighbors(rank, sources, destinations)._replace(stencil=stencil)
 
 
+def around(dims: Sequence[int], periods: Sequence[bool]) -> Stencil:
+    """Return the stencil of a grid: the two neighbors in each dimension, as MPI_Cart_create defines them."""
+    sides = [
+        tuple(step * (each == dimension) for each in range(len(dims)))
+        for dimension in range(len(dims))
+        for step in (-1, 1)
+    ]
+    return Stencil(tuple(dims), tuple(map(bool, periods)), tuple(sides))
+
+
+@lru_cache
+def connected(stencil: Stencil) -> bool:
+    """Return whether edges lead from each rank to each other one, perhaps through others, in any direction."""
+    found, new = {0}, [0]
+    while new:
+        rank = new.pop()
+        beside = {stencil.moved(rank, offset, sign) for offset in stencil.offsets for sign in (-1, 1)} - found - {-1}
+        found |= beside
+        new += beside
+    return len(found) == math.prod(stencil.dims)
+
+
 @lru_cache
 def without_neighbors(stencil: Stencil) -> int | None:
     """Return the first rank that has no neighbors; None if all have some."""
@@ -130,7 +153,7 @@ def without_neighbors(stencil: Stencil) -> int | None:
 def check_stencil(stencil: Stencil | None) -> None:
     """Raise ValueError unless the ranks know which blocks pass through them, and how long these are."""
     if stencil is None:
-        raise ValueError("algorithm='combining' needs a communicator of Cartcomm.Create_neighborhood")
+        raise ValueError("algorithm='combining' needs a grid, or a communicator of Cartcomm.Create_neighborhood")
     if (alone := without_neighbors(stencil)) is not None:
         raise ValueError(
             f"algorithm='combining': rank {alone} has no neighbors, so it does not know the length of the blocks that "

@@ -141,7 +141,8 @@ _NATIVE = {
 }
 _SLOTS = {
     **dict.fromkeys(("bcast", "allgather", "allgatherv"), 16 * KIB),
-    **dict.fromkeys(("scatter", "gather", "alltoall"), 32 * KIB),
+    **dict.fromkeys(("scatter", "gather", "alltoall", "neighbor_alltoall"), 32 * KIB),
+    "neighbor_allgather": 64 * KIB,  # whose block is in a slot once, for all neighbors
 }
 # measured on four hosts with one and two ranks each, on links of 100 Mbit/s
 _NATIVE_BETWEEN_HOSTS = {

@@ -165,6 +165,8 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
     if name and (commutative or find(primitive, name).ordered):
         return Choice(name, reason)
     if primitive in NEIGHBORHOODS:
+        if slots and nbytes <= slots_up_to(primitive, facts.library):
+            return Choice("direct", SLOTS, slots=True)
         between_hosts = facts.host_count > 1 and facts.library.startswith("MPICH") and facts.native
         if may_be_native and between_hosts:
             return Choice(NATIVE, "by the rules between hosts")

@@ -328,8 +328,13 @@ def test_combining(count):
 
 def test_what_combining_needs():
     grid = pycoll.Comm(WORLD).Create_cart([SIZE, 1], [True, True])
-    with pytest.raises(ValueError, match=r"needs a communicator of Cartcomm.Create_neighborhood"):
-        grid.Neighbor_alltoall(np.ones((4, 3)), np.ones((4, 3)), algorithm="combining")
+    graph = grid.Create_dist_graph_adjacent([RANK], [RANK])
+    with pytest.raises(ValueError, match=r"needs a grid, or a communicator of Cartcomm.Create_neighborhood"):
+        graph.Neighbor_alltoall(np.ones((1, 3)), np.ones((1, 3)), algorithm="combining")
+    graph.Free()
+    send, found = np.arange(12.0).reshape(4, 3) + RANK, np.zeros((4, 3))
+    grid.Neighbor_alltoall(send, found, algorithm="combining")
+    assert (found == grid.neighbor_alltoall(list(send))).all()
     comm = grid.Create_neighborhood([(0, 1), (0, -1)])
     with pytest.raises(ValueError, match="algorithm='combining' is not one of the algorithms of neighbor_alltoallv"):
         comm.Neighbor_alltoallv([np.ones(2), [1, 1]], [np.ones(2), [1, 1]], algorithm="combining")

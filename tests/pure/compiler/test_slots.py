@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
 from itertools import accumulate
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pycoll.compiler.layout import layout, split
@@ -27,6 +28,7 @@ from pycoll.compiler.program import (
 )
 from pycoll.compiler.program_key import ProgramKey, side_by_side
 from pycoll.compiler.slots import slot_program
+from pycoll.schedule.neighbors import Stencil, around, connected, stencil_neighbors
 from pycoll.schedule.registry import PRIMITIVES, find
 
 ITEM = np.dtype("i8")
@@ -133,8 +135,12 @@ def keys(primitive, size, count, root, in_place, counts):
 
 def run(primitive, size, count, root=0, in_place=False, counts=None, seed=0, mean=False):
     """The receive buffers of all ranks, and the contributions of all ranks: blocks by name."""
+    yield from computed(list(keys(primitive, size, count, root, in_place, counts)), seed, mean)
+
+
+def computed(ranks, seed=0, mean=False):
+    """The same for the calls of all ranks, by their keys."""
     numbers, order = np.random.default_rng(seed), random.Random(seed)
-    ranks = list(keys(primitive, size, count, root, in_place, counts))
     contributions, buffers, layouts = [], [], [layout(key) for key in ranks]
     for where in layouts:
         ends = [
@@ -215,6 +221,48 @@ def test_blocks_of_different_lengths(data):
     counts = data.draw(st.lists(st.integers(0, 9000), min_size=2, max_size=5))
     name = data.draw(st.sampled_from(["allgatherv", "reduce_scatter"]))
     check(name, len(counts), 0, counts=counts, in_place=data.draw(st.booleans()), seed=data.draw(st.integers(0, 99)))
+
+
+def keys_of_neighbors(primitive, stencil, count):
+    nbytes = count * ITEM.itemsize
+    for rank in range(math.prod(stencil.dims)):
+        edges = stencil_neighbors(rank, stencil)
+        blocks = len(edges.outgoing)
+        sends = side_by_side([nbytes] * blocks) if primitive == "neighbor_alltoall" else ((0, nbytes),) * blocks
+        places = {"sends": sends, "recvs": side_by_side([nbytes] * len(edges.incoming))}
+        size = math.prod(stencil.dims)
+        yield ProgramKey(find(primitive, "direct"), rank, size, 0, 0, 1, False, 1, 1 << 20, neighbors=edges, **places)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_neighbors(data):
+    """Each block arrives along its edge, whatever the order in which the ranks run."""
+    dims = tuple(data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)))
+    periods = tuple(data.draw(st.booleans()) for _ in dims)
+    offsets = data.draw(st.lists(st.tuples(*[st.integers(-2, 2)] * len(dims)), min_size=1, max_size=6))
+    stencil = data.draw(st.sampled_from([around(dims, periods), Stencil(dims, periods, tuple(offsets))]))
+    assume(connected(stencil))
+    primitive = data.draw(st.sampled_from(["neighbor_alltoall", "neighbor_allgather"]))
+    ranks = [*keys_of_neighbors(primitive, stencil, data.draw(st.integers(0, 9000)))]
+    *results, contributions = computed(ranks, data.draw(st.integers(0, 99)))
+    for edges, result in zip((key.neighbors for key in ranks), results):
+        assert [*result] == [*dict.fromkeys(edges.incoming)]
+        for edge, value in result.items():
+            np.testing.assert_array_equal(value, contributions[edge.source][edge])
+
+
+def test_a_block_for_all_neighbors_is_in_the_slot_once():
+    for primitive, copies in [("neighbor_allgather", 1), ("neighbor_alltoall", 4)]:
+        key = next(keys_of_neighbors(primitive, around((3, 3), (True, True)), 8))
+        (turn,) = slot_program(key).turns
+        to_slot = [step for step in turn if isinstance(step, CopyBytes) and step.source.buffer == SEND]
+        assert len(to_slot) == copies
+
+
+def test_which_neighborhoods_are_connected():
+    assert connected(around((2, 3), (False, False))) and connected(around((1,), (False,)))
+    assert not connected(Stencil((4,), (True,), ((2,),))) and connected(Stencil((5,), (True,), ((2,),)))
 
 
 def test_a_barrier_waits_for_all():
