@@ -31,9 +31,9 @@ def neighbors_of(comm: MPI.Comm) -> Neighbors | None:
         return None
     from ..schedule.neighbors import around, neighbors  # few programs need it
 
-    comm = _KINDS[kind](comm)
-    found = neighbors(comm.rank, *comm.inoutedges, grid=kind == MPI.CART)
-    stencil: Any = around(comm.dims, comm.periods) if kind == MPI.CART else comm.Get_attr(_stencil_key())
+    typed = _KINDS[kind](comm)
+    found = neighbors(comm.rank, *typed.inoutedges, grid=kind == MPI.CART)
+    stencil: Any = around(typed.dims, typed.periods) if kind == MPI.CART else comm.Get_attr(_stencil_key())
     return found._replace(stencil=stencil)
 
 
