@@ -36,12 +36,13 @@ from .schedule.neighbors import (
     Stencil,
     graph_neighbors,
     grid_neighbors,
+    on_hosts,
     stencil_neighbors,
     without_neighbors,
 )
 from .schedule.own_file import load, problem, registered
 from .schedule.proof import ProofError, prove
-from .schedule.registry import COLLECTIVES, NEIGHBORHOODS, Algorithm, Hosts, algorithms_of
+from .schedule.registry import COLLECTIVES, NEIGHBORHOODS, Algorithm, Hosts, algorithms_of, without_domains
 
 SIZES = [*range(1, 18), 23, 32]
 MOST = 1 << 62  # bytes of a message, which is not cut into segments
@@ -138,9 +139,11 @@ def examine_between_neighbors(algorithm: Algorithm, sizes: Sequence[int]) -> Rep
     """Prove an algorithm for several topologies."""
     proofs = 0
     for size in sizes:
-        for text, neighbors in stencils(size) if algorithm.needs_stencil else topologies(size):
+        found = stencils(size) if algorithm.needs_stencil else topologies(size)
+        for (text, neighbors), hosts in product(found, layouts(algorithm, size)):
+            edges = on_hosts(neighbors, without_domains(hosts or range(size))) if algorithm.needs_counts else neighbors
             try:
-                prove(algorithm, size, neighbors=neighbors)
+                prove(algorithm, size, hosts=hosts, neighbors=edges)
             except ProofError as error:
                 return Report(str(algorithm), proofs, f"{text}: {error}")
             proofs += 1

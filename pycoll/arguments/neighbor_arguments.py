@@ -32,7 +32,7 @@ def _read(primitive: Primitive, sendbuf: Any, recvbuf: Any, neighbors: Neighbors
     for name, spec in (("sendbuf", sendbuf), ("recvbuf", recvbuf)):
         if spec is IN_PLACE:
             raise ValueError(f"{name}=MPI.IN_PLACE is not allowed in {primitive.name}")
-    incoming, outgoing, _ = neighbors
+    incoming, outgoing, *_ = neighbors
     if strict and sendbuf is None:
         raise TypeError(f"sendbuf=None: {primitive.name} needs a send buffer")
     vector = primitive.varies and primitive.takes_all

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 from ..schedule.moves import Block
@@ -56,13 +57,14 @@ def layout(call: ProgramKey) -> Layout:
 def _between_neighbors(call: ProgramKey) -> Layout:
     """Return a layout with a block for each edge."""
     assert call.neighbors and call.sends is not None and call.recvs is not None
-    incoming, outgoing, _ = call.neighbors
+    incoming, outgoing, *_ = call.neighbors
     held: dict[Block, Region] = {edge: Region(SEND, *extent) for edge, extent in zip(outgoing, call.sends) if edge}
     wanted: dict[Block, Region] = {edge: Region(RECV, *extent) for edge, extent in zip(incoming, call.recvs) if edge}
-    passing = next(
-        iter([*wanted.values(), *held.values()]), Region(SEND, 0, 0)
-    ).size  # only blocks of equal lengths pass
-    return Layout(lambda edge: region.size if (region := wanted.get(edge) or held.get(edge)) else passing, held, wanted)
+    own = {edge: region.size for edge, region in (held | wanted).items()}
+    if call.counts is not None:
+        own |= dict(zip(chain(*call.neighbors.here), call.counts))
+    one = next(iter(own.values()), 0)  # without counts, blocks that pass through have the same length
+    return Layout(lambda edge: own.get(edge, one), held, wanted)
 
 
 def _pair(block: Any) -> tuple[int, int]:
@@ -71,8 +73,9 @@ def _pair(block: Any) -> tuple[int, int]:
 
 def _table_of_counts(call: ProgramKey) -> Layout:
     """Return a layout with a row in the receive buffer for each rank that sends its counts."""
-    row = call.size * COUNT_BYTES
-    sources = call.algorithm.count_sources(call.size, call.root)
-    table: dict[Block, Region] = {counts_of(source): Region(RECV, i * row, row) for i, source in enumerate(sources)}
+    extents = side_by_side([count * COUNT_BYTES for count in call.count_rows.values()])
+    table: dict[Block, Region] = {
+        counts_of(source): Region(RECV, *extent) for source, extent in zip(call.count_rows, extents)
+    }
     held: dict[Block, Region] = {block: region for block, region in table.items() if block == counts_of(call.rank)}
-    return Layout(lambda block: row, held, table)
+    return Layout(lambda block: table[block].size, held, table)

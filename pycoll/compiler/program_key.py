@@ -28,8 +28,8 @@ class ProgramKey(NamedTuple):
     - `segments`: the number of segments of a pipelined algorithm;
     - `longest`: the length of the longest message in bytes;
     - `sends`, `recvs`: the positions of input and output, if blocks differ in size;
-    - `counts`: the bytes of blocks as other ranks sent them, row by row.  If the algorithm needs counts, a key without
-      them is for the part that exchanges them;
+    - `counts`: the bytes of blocks as other ranks sent them, row by row; between neighbors, a row is for the edges of a
+      rank.  If the algorithm needs counts, a key without them is for the part that exchanges them;
     - `hosts`: the hosts of the ranks, if the algorithm depends on them;
     - `neighbors`: those of this rank, for a collective between neighbors.
     """
@@ -52,12 +52,16 @@ class ProgramKey(NamedTuple):
     @property
     def counts_missing(self) -> bool:
         """Whether this key is for the part in which the ranks exchange their counts."""
-        return self.counts is None and bool(self.algorithm.count_sources(self.size, self.root))
+        return self.counts is None and bool(self.count_rows)
+
+    @property
+    def count_rows(self) -> dict[int, int]:
+        """The ranks that send their counts to this one, and how many counts each one has."""
+        return self.algorithm.count_rows(self.rank, self.size, self.root, self.hosts, self.neighbors)
 
     def with_equal_counts(self) -> ProgramKey:
         """Return the key after the exchange of counts, if all blocks have the same length."""
-        sources = self.algorithm.count_sources(self.size, self.root)
-        return self._replace(counts=(self.length * self.itemsize,) * (self.size * len(sources)))
+        return self._replace(counts=(self.length * self.itemsize,) * sum(self.count_rows.values()))
 
 
 def key_of(call: ProgramKey, rank: int) -> ProgramKey:

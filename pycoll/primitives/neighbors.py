@@ -5,9 +5,12 @@ An all-gather sends the same block to all of them, an all-to-all a block to each
 
 from __future__ import annotations
 
+from collections import defaultdict
+from itertools import starmap
+
 from ..schedule.moves import Move, Recv, Round, Schedule, Send
-from ..schedule.neighbors import Neighbors, check_stencil
-from ..schedule.registry import NEIGHBORHOODS, register_for_neighbors
+from ..schedule.neighbors import Edge, Neighbors, check_stencil
+from ..schedule.registry import NEIGHBORHOODS, Hosts, counts_of, register_for_neighbors, without_domains
 
 
 def direct(rank: int, neighbors: Neighbors) -> Schedule:
@@ -47,6 +50,45 @@ def combining(rank: int, neighbors: Neighbors) -> Schedule:
             yield moves
 
 
+def two_level(rank: int, size: int, hosts: Hosts, neighbors: Neighbors) -> Schedule:
+    """Between two hosts, one message carries the blocks of all their ranks in each direction.
+
+    The ranks of a host tell each other the lengths of their blocks.  Each one sends its blocks for another host to the
+    rank that carries them, with its blocks for the ranks here; the carriers of the two hosts exchange theirs, and pass
+    them on.  Different ranks of a host are carriers for different hosts.
+
+    Source: Collom, Li and Bienz, "Optimizing irregular communication with neighborhood collectives and locality-aware
+    parallelism", SC 2023 workshops, and MPI Advance.
+    """
+    where = without_domains(hosts or range(size))
+    ranks_of = {host: [other for other, its in enumerate(where) if its == host] for host in where}
+    others = [other for other in ranks_of[where[rank]] if other != rank]
+    if others:
+        yield (*(Send(to, [counts_of(rank)]) for to in others), *(Recv(to, [counts_of(to)]) for to in others))
+
+    def carrier(host: int, other: int) -> int:
+        return ranks_of[host][other % len(ranks_of[host])]
+
+    def stops(edge: Edge) -> tuple[int, int, int, int]:
+        one, other = where[edge.source], where[edge.to]
+        if one == other:
+            return edge.source, edge.to, edge.to, edge.to
+        return edge.source, carrier(one, other), carrier(other, one), edge.to
+
+    paths = {edge: stops(edge) for edge in sorted({edge for each in neighbors.here for edge in each})}
+    for step in range(3):
+        sends, receives = defaultdict[int, list[Edge]](list), defaultdict[int, list[Edge]](list)
+        for edge, path in paths.items():
+            start, end = path[step : step + 2]
+            if start == rank != end:
+                sends[end].append(edge)
+            elif end == rank != start:
+                receives[start].append(edge)
+        if sends or receives:
+            yield (*starmap(Send, sends.items()), *starmap(Recv, receives.items()))
+
+
 for _name in NEIGHBORHOODS:
     register_for_neighbors(_name, direct)
+    register_for_neighbors(_name, two_level, needs_counts=True)
 register_for_neighbors("neighbor_alltoall", combining, needs_stencil=True)

@@ -80,7 +80,9 @@ def attach(comm: MPI.Comm | None = None) -> Channel:
         except MPI.Exception as error:
             raise explained(error) from error
         facts = facts_of(private)
-        return _register(comm, private, facts, _chosen.get(comm.handle), topology_of(private))
+        return _register(
+            comm, private, facts, _chosen.get(comm.handle), topology_of(private, facts.on_host_of(private.rank))
+        )
 
 
 def is_new(comm: object) -> bool:

@@ -16,7 +16,7 @@ from ..arguments.memory_kinds import HOST
 from ..arguments.ops import Operation
 from ..base import settings
 from ..base.errors import MismatchError
-from ..compiler.layout import COUNT_BYTES
+from ..compiler.layout import COUNT_BYTES, layout
 from ..compiler.program import BLOCKING, Program
 from ..compiler.program_key import ProgramKey
 from ..compiler.programs import compiled
@@ -241,15 +241,23 @@ class Prepared:
         return by_reference.parts(self.channel.comm, key, buffers, operation, self.bind.tag())
 
     def _exchange_counts(self) -> Iterator[Executable]:
-        sources = self.key.algorithm.count_sources(self.key.size, self.key.root)
-        table = np.zeros((len(sources), self.key.size), f"i{COUNT_BYTES}")
-        if self.key.rank in sources:
-            extents = self.key.sends if self.key.algorithm.primitive.takes_all else self.key.recvs
-            table[sources.index(self.key.rank)] = [size for _, size in extents or ()]
+        rows = self.key.count_rows
+        table = np.zeros(sum(rows.values()), f"i{COUNT_BYTES}")
+        if self.key.rank in rows:
+            start = sum(count for source, count in rows.items() if source < self.key.rank)
+            table[start : start + rows[self.key.rank]] = self._own_counts()
         buffers = CheckedBuffers(None, table, 0, table.dtype, True, None)
         key = self.key._replace(sends=(), recvs=())
         if self.by_reference:
             yield from self._rounds(key, buffers, None)
         else:
             yield self.bind(compiled(key), buffers, None)
-        self.key = self.key._replace(counts=tuple(map(int, table.reshape(-1))))
+        self.key = self.key._replace(counts=tuple(table.tolist()))
+
+    def _own_counts(self) -> list[int]:
+        """The bytes of the blocks of this rank, as it tells others."""
+        if edges := self.key.neighbors:
+            where = layout(self.key._replace(counts=()))
+            return [where.size(edge) for edge in edges.edges]
+        extents = self.key.sends if self.key.algorithm.primitive.takes_all else self.key.recvs
+        return [size for _, size in extents or ()]

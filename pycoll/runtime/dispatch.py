@@ -26,7 +26,7 @@ from .channel import Channel
 from .plans import remember
 from .progress import tasks
 from .task import Task
-from .topology import Topology
+from .topology import Topology, most_on_any_rank
 
 
 def prepare(call: Call, channel: Channel) -> Prepared:
@@ -171,7 +171,7 @@ def _program_key(
     itemsize = buffers.dtype.itemsize if operation else 1
     nbytes = buffers.count * buffers.dtype.itemsize
     key = program_key(channel, chosen, choice, nbytes, itemsize, int(call.root))
-    neighbors = channel.topology.neighbors if chosen.primitive.near and channel.topology else None
+    neighbors = channel.topology.neighbors_for(chosen) if chosen.primitive.near and channel.topology else None
     if neighbors and chosen.needs_stencil:  # before the call begins
         from ..schedule.neighbors import check_stencil
 
@@ -220,13 +220,16 @@ def _algorithm(
     call: Call, channel: Channel, buffers: CheckedBuffers, operation: Operation | None
 ) -> tuple[Algorithm, Choice]:
     primitive, commutative = call.primitive, operation is None or operation.commutative
-    nbytes = buffers.mean_size(channel.size)
+    nbytes = _size(call, channel, buffers)
     same = native.native_is_same(channel.facts, channel.nonblocking, primitive, nbytes, buffers.dtype, operation)
     may_be_native = same and call.form == "blocking"
     from_comm = same and call.form != "persistent" and call.read is read and channel.facts.native
     registered = channel.registers and _can_use_registered(channel, primitive, operation)
     in_slots = call.form == "blocking" and slots.serves(channel, primitive, buffers.dtype, operation)
-    key = SelectionKey(primitive, nbytes, commutative, may_be_native, from_comm, registered, in_slots, channel.near)
+    persistent = call.form == "persistent"
+    key = SelectionKey(
+        primitive, nbytes, commutative, may_be_native, from_comm, registered, in_slots, channel.near, persistent
+    )
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
     algorithm = find(primitive, choice.algorithm)
     if not commutative and not algorithm.ordered:
@@ -234,6 +237,17 @@ def _algorithm(
         raise ValueError(f"algorithm={call.algorithm!r} does not keep rank order, which op needs; these do: {ordered}")
     _log(primitive, algorithm.name, channel.size, nbytes, buffers.dtype, choice.reason)
     return algorithm, choice
+
+
+def _size(call: Call, channel: Channel, buffers: CheckedBuffers) -> int:
+    """The size that the choice depends on, the same on all ranks."""
+    primitive = COLLECTIVES[call.primitive]
+    if not primitive.near:
+        return buffers.mean_size(channel.size)
+    longest = max((size for _, size in [*(buffers.sends or ()), *(buffers.recvs or ())]), default=0)
+    if call.form == "persistent" and channel.facts.several_on_a_host:
+        return most_on_any_rank(channel.comm, longest)
+    return 0 if primitive.varies else longest
 
 
 def _can_use_registered(channel: Channel, primitive: str, operation: Operation | None) -> bool:

@@ -29,6 +29,6 @@ def new_front(channel: Channel) -> core.Front | core.NoFront:
     uses = [core.uses_of(COLLECTIVES[name]) for name in _NAMES]
     # a communicator without a topology has no methods for neighbors
     natives = [getattr(comm, name, None) for name in (*METHODS, *(f"I{name.lower()}" for name in METHODS))]
-    incoming, outgoing, _ = channel.topology.neighbors if channel.topology else ((), (), None)
+    incoming, outgoing, *_ = channel.topology.neighbors if channel.topology else ((), ())
     ranks = comm.rank, comm.size, len(incoming), len(outgoing)
     return core.Front(channel.slots, *ranks, tasks, background, asleep, uses, natives, CoreTask, channel.tags)

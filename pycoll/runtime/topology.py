@@ -15,7 +15,8 @@ from .missing import missing
 from .progress import until
 
 if TYPE_CHECKING:
-    from ..schedule.neighbors import Neighbors, Stencil
+    from ..schedule.neighbors import Edge, Neighbors, Stencil
+    from ..schedule.registry import Algorithm
 
 _KINDS: dict[int, Any] = {MPI.CART: MPI.Cartcomm, MPI.GRAPH: MPI.Graphcomm, MPI.DIST_GRAPH: MPI.Distgraphcomm}
 
@@ -32,7 +33,8 @@ def neighbors_of(comm: MPI.Comm) -> Neighbors | None:
     from ..schedule.neighbors import around, neighbors  # few programs need it
 
     typed = _KINDS[kind](comm)
-    found = neighbors(comm.rank, *typed.inoutedges, grid=kind == MPI.CART)
+    sources, destinations = typed.inoutedges
+    found = neighbors(comm.rank, sources, destinations, grid=kind == MPI.CART)
     stencil: Any = around(typed.dims, typed.periods) if kind == MPI.CART else comm.Get_attr(_stencil_key())
     return found._replace(stencil=stencil)
 
@@ -77,33 +79,74 @@ def set_stencil(comm: MPI.Comm, stencil: Stencil) -> None:
 
 
 class Topology(NamedTuple):
-    """The neighbors of this rank, and why collectives between neighbors are not possible, the same on all ranks."""
+    """The neighbors of this rank, and why collectives between neighbors are not possible, the same on all ranks.
+
+    `here` are the edges of each rank of this host.
+    """
 
     neighbors: Neighbors
     problem: str
+    here: tuple[tuple[Edge, ...], ...] = ()
+
+    def neighbors_for(self, algorithm: Algorithm) -> Neighbors:
+        """What an algorithm needs to know of the neighbors."""
+        return self.neighbors._replace(here=self.here) if algorithm.needs_counts else self.neighbors
 
 
-def topology_of(private: MPI.Intracomm) -> Topology | None:
-    """The topology of a communicator, after all its ranks have compared their edges; None if it has none."""
+def topology_of(private: MPI.Intracomm, here: Sequence[int]) -> Topology | None:
+    """The topology of a communicator; None if it has none.
+
+    The ranks of a graph, which only give their own edges, tell them all others, and compare them.  `here` are the ranks
+    of this host.
+    """
     found = neighbors_of(private)
     if found is None:
         return None
-    return Topology(found, "" if private.Get_topology() == MPI.CART else _different(private, found))
+    from ..schedule.neighbors import neighbors, stencil_neighbors
+
+    if found.stencil:
+        return Topology(found, "", tuple(stencil_neighbors(rank, found.stencil).edges for rank in here))
+    sources, destinations = _gathered(private, found)
+    local = [neighbors(rank, sources[rank].tolist(), destinations[rank].tolist()) for rank in here]
+    return Topology(found, _different(sources, destinations), tuple(each.edges for each in local))
 
 
-def _different(private: MPI.Intracomm, found: Neighbors) -> str:
-    """How the edges differ at their two ends, in words; each rank of a graph only gives its own."""
-    incoming = np.bincount([edge.source for edge in found.incoming if edge], minlength=private.size)
-    outgoing = np.bincount([edge.to for edge in found.outgoing if edge], minlength=private.size)
-    announced = np.empty_like(outgoing)
+def _gathered(private: MPI.Intracomm, found: Neighbors) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The sources and the destinations of each rank."""
     what, state = "the first call of pycoll on this communicator", partial(missing, private, "taken part")
-    until(private.Ialltoall(outgoing, announced).Test, what, state)
-    wrong = np.flatnonzero(announced != incoming)[:1]
-    mine = np.array([*wrong, *announced[wrong], *incoming[wrong]] if len(wrong) else [-1, 0, 0])
-    table = np.empty((private.size, 3), mine.dtype)
-    until(private.Iallgather(mine, table).Test, what, state)
-    return "; ".join(
-        f"rank {source} has {sent} edges to rank {rank}, which has {here} from it"
-        for rank, (source, sent, here) in enumerate(table.tolist())
-        if source >= 0
+    mine = (
+        [edge.source if edge else -1 for edge in found.incoming],
+        [edge.to if edge else -1 for edge in found.outgoing],
     )
+    lengths = np.empty((private.size, 2), np.int64)
+    until(private.Iallgather(np.array([*map(len, mine)]), lengths).Test, what, state)
+    ranks = np.empty(lengths.sum(), np.int32)
+    given = np.array([*mine[0], *mine[1]], np.int32)
+    until(private.Iallgatherv(given, [ranks, lengths.sum(axis=1)]).Test, what, state)
+    parts = np.split(ranks, lengths.reshape(-1).cumsum()[:-1])
+    return parts[::2], parts[1::2]
+
+
+def _different(sources: list[np.ndarray], destinations: list[np.ndarray]) -> str:
+    """How the edges of a graph differ at their two ends, in words: for each rank, the first one that comes in."""
+    size = len(sources)
+    into = [rank * size + each[each >= 0].astype(np.int64) for rank, each in enumerate(sources)]
+    out = [rank + each[each >= 0].astype(np.int64) * size for rank, each in enumerate(destinations)]
+    pairs, number = np.unique(np.concatenate([*into, *out]), return_inverse=True)
+    here = np.bincount(number[: sum(map(len, into))], minlength=len(pairs))
+    sent = np.bincount(number, minlength=len(pairs)) - here
+    wrong: dict[int, str] = {}
+    for pair, announced, expected in zip(pairs.tolist(), sent.tolist(), here.tolist()):
+        if announced != expected:
+            rank, source = divmod(pair, size)
+            text = f"rank {source} has {announced} edges to rank {rank}, which has {expected} from it"
+            wrong.setdefault(rank, text)
+    return "; ".join(wrong.values())
+
+
+def most_on_any_rank(private: MPI.Intracomm, number: int) -> int:
+    """The largest of the numbers of all ranks."""
+    found = np.array([number])
+    request = private.Iallreduce(MPI.IN_PLACE, found, MPI.MAX)
+    until(request.Test, "a persistent collective between neighbors", partial(missing, private, "made this call"))
+    return int(found[0])

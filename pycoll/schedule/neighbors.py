@@ -60,12 +60,18 @@ class Neighbors(NamedTuple):
     """The edges of one rank, in the order of the blocks in its buffers; None where a grid ends.
 
     `stencil` is known if the neighbors of all ranks are at the same offsets in a grid, also where that is the grid of
-    the communicator itself.
+    the communicator itself.  `here` are the edges of each rank of the same host, for algorithms that need them.
     """
 
     incoming: tuple[Edge | None, ...]
     outgoing: tuple[Edge | None, ...]
     stencil: Stencil | None = None
+    here: tuple[tuple[Edge, ...], ...] = ()
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """The edges that go out or come in, each once, in an order that all ranks know."""
+        return tuple(sorted({edge for edge in (*self.incoming, *self.outgoing) if edge}))
 
 
 def neighbors(rank: int, sources: Sequence[int], destinations: Sequence[int], grid: bool = False) -> Neighbors:
@@ -159,6 +165,12 @@ def check_stencil(stencil: Stencil | None) -> None:
             f"algorithm='combining': rank {alone} has no neighbors, so it does not know the length of the blocks that "
             "pass through it"
         )
+
+
+def on_hosts(everyone: Sequence[Neighbors], hosts: Sequence[int]) -> list[Neighbors]:
+    """Return the edges of each rank together with those of the other ranks on its host."""
+    here = {host: tuple(each.edges for each, other in zip(everyone, hosts) if other == host) for host in set(hosts)}
+    return [each._replace(here=here[host]) for each, host in zip(everyone, hosts)]
 
 
 def graph_neighbors(size: int, edges: Sequence[tuple[int, int]]) -> list[Neighbors]:

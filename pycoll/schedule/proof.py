@@ -119,7 +119,7 @@ class _Run:
             edges = neighbors[rank] if neighbors else None
             holds = filter(None, edges.outgoing) if edges else algorithm.primitive.holds(rank, size, root, parts)
             held = {block: self.values.leaf(rank, block) for block in holds}
-            if rank in algorithm.count_sources(size, root):
+            if rank in algorithm.count_rows(rank, size, root, hosts, edges):
                 held[counts_of(rank)] = self.values.leaf(rank, counts_of(rank))
             schedule = algorithm.schedule(rank, size, root, segments, hosts, edges)
             if not isinstance(schedule, Iterable):
@@ -312,7 +312,7 @@ def prove(
         run = _Run(algorithm, size, root, segments, nbytes, hosts, neighbors)
         run.watch = watch
         run.execute()
-        _check_goal(run, algorithm, size, root, algorithm.parts(size, segments, hosts), neighbors)
+        _check_goal(run, algorithm, size, root, segments, hosts, neighbors)
     except ProofError as error:
         raise ProofError(f"{situation(algorithm, size, root, segments, hosts)}: {error}") from None
     clock = [max(state.clock[i] for state in run.ranks) for i in range(4)]
@@ -351,16 +351,24 @@ def situation(algorithm: Algorithm, size: int, root: int, segments: int, hosts: 
 
 
 def _check_goal(
-    run: _Run, algorithm: Algorithm, size: int, root: int, parts: int, neighbors: Sequence[Neighbors] | None
+    run: _Run,
+    algorithm: Algorithm,
+    size: int,
+    root: int,
+    segments: int,
+    hosts: Hosts,
+    neighbors: Sequence[Neighbors] | None,
 ) -> None:
+    parts = algorithm.parts(size, segments, hosts)
     results: dict[tuple[Block, tuple[int, ...]], int] = {}  # the first rank that has each result
     for rank, state in enumerate(run.ranks):
         if algorithm.primitive.name == "barrier" and state.heard != (1 << size) - 1:
             missing = [other for other in range(size) if not state.heard >> other & 1]
             raise ProofError(f"rank {rank} leaves the barrier without having heard from {ranks_named(missing)}")
         promised = tuple(algorithm.primitive.contributors(rank, size))
-        counts = [counts_of(source) for source in algorithm.count_sources(size, root)]
-        wants = neighbors[rank].incoming if neighbors else algorithm.primitive.wants(rank, size, root, parts)
+        edges = neighbors[rank] if neighbors else None
+        counts = [counts_of(source) for source in algorithm.count_rows(rank, size, root, hosts, edges)]
+        wants = edges.incoming if edges else algorithm.primitive.wants(rank, size, root, parts)
         for block in [*filter(lambda block: block is not None, wants), *counts]:
             if block not in state.held:
                 raise ProofError(f"rank {rank} ends without block {block}")

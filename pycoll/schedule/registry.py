@@ -259,6 +259,20 @@ class Algorithm:
         """Return the ranks that send their counts to all other ranks in the first rounds."""
         return list(self.primitive.counts_from(size, root)) if self.needs_counts and self.primitive.counts_from else []
 
+    def count_rows(
+        self, rank: int, size: int, root: int, hosts: Hosts = None, neighbors: Neighbors | None = None
+    ) -> dict[int, int]:
+        """Return the ranks whose counts this rank learns in the first rounds, and how many each one has.
+
+        Between neighbors, these are the ranks of its host, which tell each other the lengths of the blocks of their
+        edges.
+        """
+        if self.needs_counts and neighbors:
+            where = range(size) if hosts is None else without_domains(hosts)
+            here = [other for other in range(size) if where[other] == where[rank]]
+            return dict(zip(here, map(len, neighbors.here)))
+        return dict.fromkeys(self.count_sources(size, root), size)
+
     def schedule(
         self,
         rank: int,
@@ -348,11 +362,14 @@ def algorithm(
     return register
 
 
-def register_for_neighbors(primitive: str, generator: Callable[..., Schedule], needs_stencil: bool = False) -> None:
+def register_for_neighbors(
+    primitive: str, generator: Callable[..., Schedule], needs_counts: bool = False, needs_stencil: bool = False
+) -> None:
     """Register a generator for a collective between neighbors."""
-    given = ("rank", "neighbors")
-    name = generator.__name__
-    found = Algorithm(NEIGHBORHOODS[primitive], name, generator, whole, True, given, needs_stencil=needs_stencil)
+    name, given = generator.__name__, tuple(inspect.signature(generator).parameters)
+    found = Algorithm(
+        NEIGHBORHOODS[primitive], name, generator, whole, True, given, needs_counts, needs_stencil=needs_stencil
+    )
     NEIGHBORHOODS[primitive].algorithms[found.name] = found
 
 

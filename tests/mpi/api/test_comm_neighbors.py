@@ -1,6 +1,7 @@
 """Collectives between neighbors, compared with those of mpi4py on the same communicators."""
 
 import itertools
+from types import SimpleNamespace
 
 import hypothesis
 import numpy as np
@@ -10,6 +11,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll.base import settings
+from pycoll.runtime import facts
 from tests.drawn import examples
 from tests.mpi.native import MANY, RANK, SIZE, WORLD
 
@@ -88,23 +90,30 @@ def expected(name, comm, count, dtype="f8"):
 def test_methods_in_all_forms(communicators, name):
     for comm in communicators:
         ours = pycoll.Comm(comm)
-        algorithms = [None, None, "direct", *["native"] * (WORLD.allreduce(min(comm.degrees), MPI.MIN) > 0)]
+        algorithms = [
+            None,
+            None,
+            "direct",
+            "two_level",
+            *["native"] * (WORLD.allreduce(min(comm.degrees), MPI.MIN) > 0),
+        ]
         for count, dtype in itertools.product((1, 40, 0, 3000), ("f8", "i2")):
             right = expected(name, comm, count, dtype)
             for algorithm in algorithms:
                 send, recv, result = arguments(name, comm, count, dtype)
                 getattr(ours, name)(send, recv, algorithm=algorithm)
                 np.testing.assert_array_equal(result, right)
-            send, recv, result = arguments(name, comm, count, dtype)
-            getattr(ours, f"I{name.lower()}")(send, recv).Wait()
-            np.testing.assert_array_equal(result, right)
-            request = getattr(ours, f"{name}_init")(send, recv)
-            for _ in range(2):
-                result[:] = -1
-                request.Start()
-                request.Wait()
+            for algorithm in (None, "two_level"):
+                send, recv, result = arguments(name, comm, count, dtype)
+                getattr(ours, f"I{name.lower()}")(send, recv, algorithm=algorithm).Wait()
                 np.testing.assert_array_equal(result, right)
-            request.Free()
+                request = getattr(ours, f"{name}_init")(send, recv, algorithm=algorithm)
+                for _ in range(2):
+                    result[:] = -1
+                    request.Start()
+                    request.Wait()
+                    np.testing.assert_array_equal(result, right)
+                request.Free()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -167,7 +176,8 @@ def test_blocks_outside_of_the_grid_are_not_touched():
 def drawn_graphs(draw):
     ranks = st.integers(0, SIZE - 1)
     edges = draw(st.lists(st.tuples(ranks, ranks), max_size=3 * SIZE))
-    return edges, draw(st.sampled_from(NAMES)), draw(st.integers(0, 300))
+    hosts = draw(st.lists(st.sampled_from("abc"), min_size=SIZE, max_size=SIZE))
+    return edges, hosts, draw(st.sampled_from(NAMES)), draw(st.integers(0, 300))
 
 
 @examples(15 if MANY else 60)
@@ -176,14 +186,25 @@ def test_drawn_graphs(together, case):
     together(check_graph, *case)
 
 
-def check_graph(edges, name, count):
+def check_graph(edges, hosts, name, count):
+    """On ranks that seem to be on several hosts, calls are direct, and persistent ones combine messages."""
     mine = [to for source, to in edges if source == RANK]
     comm = WORLD.Create_dist_graph([RANK], [len(mine)], mine)
     right = expected(name, comm, count)
     send, recv, result = arguments(name, comm, count)
-    getattr(pycoll.Comm(comm), name)(send, recv)
-    comm.Free()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(facts, "MPI", SimpleNamespace(**vars(MPI) | {"Get_processor_name": lambda: hosts[RANK]}))
+        ours = pycoll.Comm(comm)
+        getattr(ours, name)(send, recv)
     np.testing.assert_array_equal(result, right)
+    request = getattr(ours, f"{name}_init")(send, recv)
+    for _ in range(2):
+        result[:] = -1
+        request.Start()
+        request.Wait()
+        np.testing.assert_array_equal(result, right)
+    request.Free()
+    comm.Free()
 
 
 def test_requests_of_several_calls_at_once():

@@ -15,6 +15,7 @@ from pycoll.schedule.neighbors import (
     graph_neighbors,
     grid_neighbors,
     neighbors,
+    on_hosts,
     stencil_neighbors,
     without_neighbors,
 )
@@ -57,6 +58,25 @@ def test_proved_for_grids_and_graphs(algorithm, size):
         ]
 
 
+@given(st.data())
+def test_two_hosts_exchange_one_message_in_each_direction(data):
+    size = data.draw(st.integers(1, 8))
+    ranks = st.integers(0, size - 1)
+    edges = data.draw(st.lists(st.tuples(ranks, ranks), max_size=4 * size))
+    hosts = tuple(data.draw(st.lists(st.integers(0, 3), min_size=size, max_size=size)))
+    everyone = on_hosts(graph_neighbors(size, edges), hosts)
+    algorithm = find("neighbor_alltoallv", "two_level")
+    prove(algorithm, size, hosts=hosts, neighbors=everyone)
+    between = [
+        (hosts[rank], hosts[move.to])
+        for rank in range(size)
+        for moves in algorithm.schedule(rank, size, hosts=hosts, neighbors=everyone[rank])
+        for move in moves
+        if isinstance(move, Send) and hosts[rank] != hosts[move.to]
+    ]
+    assert sorted(between) == sorted({(hosts[a], hosts[b]) for a, b in edges if hosts[a] != hosts[b]})
+
+
 def crossed(rank, neighbors):
     """Match messages by place instead of number: wrong between two ranks on a periodic side."""
     sends = [Send(edge.to, [edge]) for edge in neighbors.outgoing]
@@ -81,7 +101,7 @@ def test_a_schedule_without_a_topology():
 
 
 def test_negative_ranks_are_no_neighbors():
-    assert neighbors(0, [-1, -2], [-1]) == ((None, None), (None,), None)
+    assert neighbors(0, [-1, -2], [-1])[:2] == ((None, None), (None,))
 
 
 @pytest.mark.parametrize("dims, most", [((8,), 2), ((4, 4), 4), ((3, 4, 5), 6), ((2, 4), 3), ((1, 4, 4), 4)])

@@ -22,6 +22,15 @@ def test_neighbors(library, chosen):
     assert select("native", key, facts, Choices(), None).algorithm == "native"
 
 
+def test_persistent_calls_between_neighbors_combine_short_messages_between_hosts():
+    def chosen(hosts, nbytes):
+        key = SelectionKey("neighbor_alltoallv", nbytes, persistent=True)
+        return select(None, key, CommFacts(hosts), Choices(), None).algorithm
+
+    assert chosen((0, 0, 1, 1), 64) == "two_level"
+    assert [chosen((0, 0, 1, 1), 1 << 20), chosen((0, 1, 2, 3), 64), chosen((0, 0, 0, 0), 64)] == ["direct"] * 3
+
+
 PLACES = ((0, 0, 0), (0, 1, 4), (1, 2, 8), (1, 3, 12))  # socket, numa, cache
 
 
