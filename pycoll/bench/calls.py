@@ -72,7 +72,15 @@ NAMED = {
     for call in ("Allreduce", "Reduce", "Bcast", "Allgather", "Alltoall", "Reduce_scatter_block")
     for algorithm in ("ring", "recursive_doubling", "tree", "rabenseifner", "bruck")
     if algorithm in pycoll.algorithms(primitive_called(call))
-} | {f"Neighbor_alltoall {algorithm}": "e f" for algorithm in ("direct", "combining")}
+} | dict.fromkeys(
+    (
+        "Neighbor_alltoall direct",
+        "Neighbor_alltoall combining",
+        "Neighbor_alltoall_init direct",
+        "Neighbor_alltoall_init two_level",
+    ),
+    "e f",
+)
 # Python objects of short calls, and those with an array of the size of the column
 SMALL = {"float": 1.5, "int": 3, "tuple": (1, 2.0), "dict": {"name": "text", "shape": (3, 4), "scale": 0.5}}
 SIZED: dict[str, Callable[[np.ndarray], Any]] = {
@@ -169,7 +177,7 @@ def repeated(comm: MPI.Intracomm, call: str, sets: list[Arguments], requests: li
             request.Start()
             request.Wait()
 
-    if call.endswith("_init"):
+    if call.split()[0].endswith("_init"):
         made = [method(*arguments) for arguments in sets]
         requests += made
         begun = cycle(made)

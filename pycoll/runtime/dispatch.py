@@ -26,7 +26,7 @@ from .channel import Channel
 from .plans import remember
 from .progress import tasks
 from .task import Task
-from .topology import Topology, most_on_any_rank
+from .topology import Topology
 
 
 def prepare(call: Call, channel: Channel) -> Prepared:
@@ -220,16 +220,13 @@ def _algorithm(
     call: Call, channel: Channel, buffers: CheckedBuffers, operation: Operation | None
 ) -> tuple[Algorithm, Choice]:
     primitive, commutative = call.primitive, operation is None or operation.commutative
-    nbytes = _size(call, channel, buffers)
+    nbytes = _size(primitive, buffers, channel.size)
     same = native.native_is_same(channel.facts, channel.nonblocking, primitive, nbytes, buffers.dtype, operation)
     may_be_native = same and call.form == "blocking"
     from_comm = same and call.form != "persistent" and call.read is read and channel.facts.native
     registered = channel.registers and _can_use_registered(channel, primitive, operation)
     in_slots = call.form == "blocking" and slots.serves(channel, primitive, buffers.dtype, operation)
-    persistent = call.form == "persistent"
-    key = SelectionKey(
-        primitive, nbytes, commutative, may_be_native, from_comm, registered, in_slots, channel.near, persistent
-    )
+    key = SelectionKey(primitive, nbytes, commutative, may_be_native, from_comm, registered, in_slots, channel.near)
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
     algorithm = find(primitive, choice.algorithm)
     if not commutative and not algorithm.ordered:
@@ -239,15 +236,12 @@ def _algorithm(
     return algorithm, choice
 
 
-def _size(call: Call, channel: Channel, buffers: CheckedBuffers) -> int:
-    """The size that the choice depends on, the same on all ranks."""
-    primitive = COLLECTIVES[call.primitive]
-    if not primitive.near:
-        return buffers.mean_size(channel.size)
-    longest = max((size for _, size in [*(buffers.sends or ()), *(buffers.recvs or ())]), default=0)
-    if call.form == "persistent" and channel.facts.several_on_a_host:
-        return most_on_any_rank(channel.comm, longest)
-    return 0 if primitive.varies else longest
+def _size(primitive: str, buffers: CheckedBuffers, ranks: int) -> int:
+    """The size that the choice depends on, the same on all ranks; 0 if each rank only knows its own blocks."""
+    known = COLLECTIVES[primitive]
+    if not known.near:
+        return buffers.mean_size(ranks)
+    return 0 if known.varies else max((size for _, size in [*(buffers.sends or ()), *(buffers.recvs or ())]), default=0)
 
 
 def _can_use_registered(channel: Channel, primitive: str, operation: Operation | None) -> bool:

@@ -142,11 +142,3 @@ def _different(sources: list[np.ndarray], destinations: list[np.ndarray]) -> str
             text = f"rank {source} has {announced} edges to rank {rank}, which has {expected} from it"
             wrong.setdefault(rank, text)
     return "; ".join(wrong.values())
-
-
-def most_on_any_rank(private: MPI.Intracomm, number: int) -> int:
-    """The largest of the numbers of all ranks."""
-    found = np.array([number])
-    request = private.Iallreduce(MPI.IN_PLACE, found, MPI.MAX)
-    until(request.Test, "a persistent collective between neighbors", partial(missing, private, "made this call"))
-    return int(found[0])

@@ -18,9 +18,6 @@ REGISTERED_FROM = 8 * KIB
 For shorter ones, exchanging the positions of the buffers takes longer than shared memory or messages.
 """
 
-TWO_LEVEL_NEIGHBORS = 4 * KIB
-"""The longest block of persistent collectives between neighbors on several hosts for which messages are combined."""
-
 
 def choose(primitive: str, nbytes: int, size: int, commutative: bool = True, hosts: int = 1) -> str:
     """The name of an algorithm for `nbytes` bytes (of the vector, or of the block of one rank) on `size` ranks.

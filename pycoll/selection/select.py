@@ -15,12 +15,11 @@ from typing import NamedTuple
 from ..base.places import KINDS, UNKNOWN
 from ..schedule.registry import NATIVE, NEIGHBORHOODS, Algorithm, Hosts, algorithms_of, find
 from .choices import Choices, algorithm_from_environment
-from .rules import PACKED, REGISTERED_FROM, TWO_LEVEL_NEIGHBORS, choose, native_up_to, slots_up_to
+from .rules import PACKED, REGISTERED_FROM, choose, native_up_to, slots_up_to
 from .tuning_file import SHARED_MEMORY, Candidate, Tuned
 
 BY_MEASUREMENT = "by measurement"
 SLOTS = "by the rules inside a host"
-BETWEEN_HOSTS = "by the rules between hosts"
 SHORT = "by the rules for small messages of pycoll.Comm, where MPI takes less time than Python"
 
 
@@ -31,7 +30,6 @@ class SelectionKey(NamedTuple):
     the same results as the algorithms of pycoll; `from_comm` is True if, in addition, the call is one of `pycoll.Comm`.
     `registered` is True if the communicator has registered memory that such a call can use.  `slots` is True if the
     ranks share a host, and can run such calls in its memory; `near` is True if their messages travel through it.
-    `persistent` is True if the call is prepared once and started often.
     """
 
     primitive: str
@@ -42,7 +40,6 @@ class SelectionKey(NamedTuple):
     registered: bool = False
     slots: bool = False
     near: bool = False
-    persistent: bool = False
 
 
 class Choice(NamedTuple):
@@ -137,11 +134,6 @@ class CommFacts:
             numbers.setdefault((host, UNKNOWN if host in unknown else number), len(numbers)) for host, number in found
         ]
 
-    @property
-    def several_on_a_host(self) -> bool:
-        """Whether there are several hosts, and one of them has several ranks."""
-        return 1 < self.host_count < self.size
-
     @cached_property
     def oversubscribed(self) -> bool:
         """Whether ranks share cores, so that one may have to wait for the core of another."""
@@ -163,7 +155,7 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
 
     `choices` are the choices for the communicator; `tuned` is the measurement that fits it.
     """
-    primitive, nbytes, commutative, may_be_native, from_comm, registered, slots, near, persistent = key
+    primitive, nbytes, commutative, may_be_native, from_comm, registered, slots, near = key
     if asked is not None:
         return Choice(asked, "requested by the call")
     if name := choices.of(primitive):
@@ -175,11 +167,6 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
     if primitive in NEIGHBORHOODS:
         if slots and nbytes <= slots_up_to(primitive, facts.library):
             return Choice("direct", SLOTS, slots=True)
-        several = facts.host_count > 1
-        if persistent and facts.several_on_a_host and nbytes <= TWO_LEVEL_NEIGHBORS:
-            return Choice("two_level", BETWEEN_HOSTS)
-        if may_be_native and several and facts.library.startswith("MPICH") and facts.native:
-            return Choice(NATIVE, BETWEEN_HOSTS)
         return Choice("direct", "by the rules")
     name = choose(primitive, nbytes, facts.size, commutative, facts.host_count)
     limit, source = registered_limit(primitive, tuned) if registered else (0, "")

@@ -177,7 +177,8 @@ def drawn_graphs(draw):
     ranks = st.integers(0, SIZE - 1)
     edges = draw(st.lists(st.tuples(ranks, ranks), max_size=3 * SIZE))
     hosts = draw(st.lists(st.sampled_from("abc"), min_size=SIZE, max_size=SIZE))
-    return edges, hosts, draw(st.sampled_from(NAMES)), draw(st.integers(0, 300))
+    algorithm = draw(st.sampled_from([None, "two_level"]))
+    return edges, hosts, algorithm, draw(st.sampled_from(NAMES)), draw(st.integers(0, 300))
 
 
 @examples(15 if MANY else 60)
@@ -186,8 +187,8 @@ def test_drawn_graphs(together, case):
     together(check_graph, *case)
 
 
-def check_graph(edges, hosts, name, count):
-    """On ranks that seem to be on several hosts, calls are direct, and persistent ones combine messages."""
+def check_graph(edges, hosts, algorithm, name, count):
+    """The ranks seem to be on several hosts."""
     mine = [to for source, to in edges if source == RANK]
     comm = WORLD.Create_dist_graph([RANK], [len(mine)], mine)
     right = expected(name, comm, count)
@@ -195,9 +196,9 @@ def check_graph(edges, hosts, name, count):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(facts, "MPI", SimpleNamespace(**vars(MPI) | {"Get_processor_name": lambda: hosts[RANK]}))
         ours = pycoll.Comm(comm)
-        getattr(ours, name)(send, recv)
+        getattr(ours, name)(send, recv, algorithm=algorithm)
     np.testing.assert_array_equal(result, right)
-    request = getattr(ours, f"{name}_init")(send, recv)
+    request = getattr(ours, f"{name}_init")(send, recv, algorithm=algorithm)
     for _ in range(2):
         result[:] = -1
         request.Start()

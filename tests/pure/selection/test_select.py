@@ -11,24 +11,20 @@ from pycoll.selection.select import CommFacts, SelectionKey, select
 from pycoll.selection.tuning_file import Candidate, Point, Tuned
 
 
-@pytest.mark.parametrize("library, chosen", [("MPICH Version: 5.0.2", "native"), ("Open MPI v5.0.11", "direct")])
-def test_neighbors(library, chosen):
-    """Between hosts, what was measured to be faster; inside a host, the messages in memory."""
-    key = SelectionKey("neighbor_alltoall", 64, native=True)
-    facts = CommFacts((0, 0, 1, 1), library=library, native=True)
-    assert select(None, key, facts, Choices(), None).algorithm == chosen
-    assert select(None, key._replace(native=False), facts, Choices(), None).algorithm == "direct"
-    assert select(None, key, replace(facts, hosts=(0, 0, 0, 0)), Choices(), None).algorithm == "direct"
+def test_neighbors():
+    """Short blocks of one length run in slots, others in messages."""
+    key, facts = SelectionKey("neighbor_alltoall", 64, native=True), CommFacts((0, 0, 0, 0))
+    assert not select(None, key, facts, Choices(), None).slots
+    assert select(None, key._replace(slots=True), facts, Choices(), None).slots
+    for nbytes, slots, hosts in [(1 << 20, True, (0,) * 4), (64, False, (0, 0, 1, 1))]:
+        given = key._replace(nbytes=nbytes, slots=slots)
+        assert select(None, given, CommFacts(hosts, native=True), Choices(), None) == (
+            "direct",
+            "by the rules",
+            None,
+            False,
+        )
     assert select("native", key, facts, Choices(), None).algorithm == "native"
-
-
-def test_persistent_calls_between_neighbors_combine_short_messages_between_hosts():
-    def chosen(hosts, nbytes):
-        key = SelectionKey("neighbor_alltoallv", nbytes, persistent=True)
-        return select(None, key, CommFacts(hosts), Choices(), None).algorithm
-
-    assert chosen((0, 0, 1, 1), 64) == "two_level"
-    assert [chosen((0, 0, 1, 1), 1 << 20), chosen((0, 1, 2, 3), 64), chosen((0, 0, 0, 0), 64)] == ["direct"] * 3
 
 
 PLACES = ((0, 0, 0), (0, 1, 4), (1, 2, 8), (1, 3, 12))  # socket, numa, cache
