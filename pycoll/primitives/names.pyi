@@ -63,7 +63,7 @@ Alltoallw: TypeAlias = AlgorithmName | Literal[
     "naive", "pairwise", "native"
 ]
 Neighbors: TypeAlias = AlgorithmName | Literal[
-    "direct", "combining", "native"
+    "direct", "two_level", "combining", "native"
 ]
 Sharding: TypeAlias = AlgorithmName | Literal[
     "naive", "tree", "ring", "recursive_multiplying:4", "recursive_multiplying:8", "two_level", "swing", "bine",
