@@ -7,7 +7,7 @@ uses a stand-in for CuPy.
 
 Without --all, tests marked `slow` are skipped, Hypothesis generates fewer examples, and fewer numbers of ranks are
 used; with more than two ranks, only the collectives are tested.  With --all, tests marked `slow` are skipped with more
-than two ranks, and only the collectives are tested with more than four.
+than two ranks, and with more than three, only the collectives are tested, and the drivers of training on four.
 Arguments after ``--`` are passed to pytest.  tests/README.md describes the directories.
 """
 
@@ -27,10 +27,16 @@ from .launch import COUNTS, run
 LIMIT = 3600.0  # seconds per number of ranks; each test has its own limit as well
 FOLDERS = "pure", "jobs", "slurm", "mpi"  # in this order
 QUICK, ALL = "2,3", "1,2,3,4,5,8"  # numbers of ranks
-# the maximum number of ranks for drivers, for PyTorch and for GPU buffers, with --all
-MOST = {"tests/mpi/parallel": 4, "tests/mpi/torch": 3, "tests/gpu": 3}
-ALL_FOLDERS, ALL_CASES = 4, 2  # with more ranks, even --all leaves out all but collectives, and slow cases of these
-COLLECTIVES = "test_collectives*", "test_nonblocking*", "test_registered*", "test_requests_persistent*"
+# the maximum number of ranks for neighbors, for drivers, for PyTorch and for GPU buffers, with --all
+MOST = {"tests/mpi/api/test_comm_neighbors.py": 5, "tests/mpi/parallel": 4, "tests/mpi/torch": 3, "tests/gpu": 3}
+ALL_FOLDERS, ALL_CASES = 3, 2  # with more ranks, even --all only runs collectives and those above, and no slow cases
+COLLECTIVES = (
+    "test_collectives*",
+    "test_nonblocking*",
+    "test_registered*",
+    "test_requests_persistent*",
+    "test_comm_neighbors*",
+)
 
 
 def selection(slow: bool, once: bool, kept: str = "") -> list[str]:
@@ -54,6 +60,7 @@ def on_ranks(ranks: int, arguments: list[str], everything: bool) -> bool:
     if ranks > (ALL_FOLDERS if everything else 2):
         patterns = COLLECTIVES if everything else COLLECTIVES[:1]
         folders = sorted(str(path) for pattern in patterns for path in Path("tests/mpi/api").glob(f"{pattern}.py"))
+        folders += [path for path, most in MOST.items() if everything and ranks <= most]
     ignored = [f"--ignore={folder}" for folder in skipped]
     command = ["-m", "pytest", "-q", "--durations=15", "--with-mpi", *folders, *ignored, *arguments]
     job = run(ranks, command, LIMIT, show=True)

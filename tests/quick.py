@@ -19,6 +19,11 @@ def quick(*values: Any) -> list[Any]:
     return [values[0], *(pytest.param(*each, marks=pytest.mark.slow) for each in sets[1:])]
 
 
+def once(*values: Any) -> Any:
+    """Return values of parameters, for a test that takes long and is the same with both MPI libraries."""
+    return pytest.param(*values, marks=pytest.mark.once)
+
+
 _ALIKE = re.compile(
     r"knomial|recursive_multiplying|swing|bine|pat:|bruck_whole|grid|two_level_log|"
     r"^(scatter|gather|reduce|barrier)\.two_level$"

@@ -15,8 +15,11 @@ from ..schedule.moves import Block
 
 SEND, RECV, SCRATCH = range(3)
 READY, DONE = range(2)  # counters in the memory that the ranks of a host share
-SLOTS = (1 << 12, 16, False), (1 << 14, 8, False), (1 << 16, 2, True)
-"""The kinds of slots in this memory: bytes of a slot, how many are used in turn, and whether results are beside."""
+SLOTS = (192, 16, False), (1 << 12, 16, False), (1 << 14, 8, False), (1 << 16, 2, True)
+"""The kinds of slots in this memory: bytes of a slot, how many are used in turn, and whether results are beside.
+
+The first kind and the counters are in one page, so a communicator with short calls only needs little memory.
+"""
 INPUT, OUTPUT = range(2)  # the registered buffers of each rank of a host; one buffer if the rank works in place
 BLOCKING = 1  # the tag of blocking collectives; every other collective in flight has its own tag
 

@@ -37,7 +37,7 @@ from .program import (
 from .program_key import ProgramKey
 from .storage import ALIGNMENT, aligned
 
-SHORT, MEDIUM, LONG = range(3)
+TINY, SHORT, MEDIUM, LONG = range(4)
 
 
 class SlotProgram(NamedTuple):
@@ -48,7 +48,7 @@ class SlotProgram(NamedTuple):
 
     turns: tuple[tuple[Step, ...], ...]
     piece: int
-    slots: int  # the kind of slots, the same on all ranks: SHORT, MEDIUM or LONG
+    slots: int  # the kind of slots, the same on all ranks: TINY, SHORT, MEDIUM or LONG
 
 
 @lru_cache(maxsize=512)
@@ -68,15 +68,15 @@ class _Compiler:
     def program(self) -> SlotProgram:
         """Compile all turns."""
         if self.primitive.name == "barrier":
-            return SlotProgram((tuple(self._barrier()),), 1, SHORT)
+            return SlotProgram((tuple(self._barrier()),), 1, TINY)
         most = (
             self.key.size if self.primitive.reduces and self.primitive.takes_all else max(map(len, self.exports)) or 1
         )
-        if most * aligned(self.longest) <= SLOTS[SHORT][0]:
-            slots, piece = SHORT, aligned(self.longest)
+        if (whole := most * aligned(self.longest)) <= SLOTS[SHORT][0]:
+            slots, piece = TINY if whole <= SLOTS[TINY][0] else SHORT, aligned(self.longest)
         else:  # a single block is copied in short pieces, so that its reader begins soon
             slots = LONG if self.shares or most > 1 else MEDIUM
-            if self.key.neighbors and most * aligned(self.longest) <= SLOTS[MEDIUM][0]:
+            if self.key.neighbors and whole <= SLOTS[MEDIUM][0]:
                 slots = MEDIUM
             piece = SLOTS[slots][0] // most // ALIGNMENT * ALIGNMENT
         starts = range(0, self.longest, piece or 1)

@@ -22,6 +22,7 @@ class Front:
         background: list[Any],
         asleep: list[Any],
         uses: list[int],
+        comm: MPI.Intracomm,
         natives: list[Callable[..., Any] | None],
         task: type,
         tags: Iterator[int],

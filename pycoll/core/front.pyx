@@ -167,8 +167,10 @@ cdef class Front:
         See `RunInFlight`.
     uses : list of int
         What each primitive does with its buffers; the last one is the reduce-scatter with counts.
+    comm : MPI.Intracomm
+        The communicator of the calls that are left to MPI.
     natives : list of callables
-        The blocking collectives of MPI in the same order, then the nonblocking ones.
+        The blocking methods of MPI in the same order, then the nonblocking ones.
     task : type
         A class derived from `RunInFlight`.
     tags : iterator of int
@@ -180,7 +182,7 @@ cdef class Front:
     cdef int blocks  # of the buffer that is read
     cdef list tasks, background, asleep
     cdef list natives
-    cdef object task, tags
+    cdef object comm, task, tags
     cdef list hot  # the last plan of each primitive and kind of call
     cdef dict plans
     cdef long long *counts  # of the send buffer, then of the receive buffer: datatypes, counts and displacements
@@ -189,12 +191,12 @@ cdef class Front:
 
     def __cinit__(
         self, Slots slots, int rank, int size, int sources, int destinations, list tasks, list background, list asleep,
-        list uses, list natives, task, tags,
+        list uses, comm, list natives, task, tags,
     ):
         self.slots, self.rank, self.size = slots, rank, size
         self.sources, self.destinations = sources, destinations
         self.tasks, self.background, self.asleep = tasks, background, asleep
-        self.uses, self.natives, self.task, self.tags = uses, natives, task, tags
+        self.uses, self.comm, self.natives, self.task, self.tags = uses, comm, natives, task, tags
         self.hot, self.plans = [None] * (KINDS * len(uses)), {}
         self.room = 6 * max(size, sources, destinations)
         self.counts = <long long *>PyMem_Malloc(self.room * sizeof(long long))
@@ -377,12 +379,14 @@ cdef class Front:
         """Call a collective of MPI with the arguments that it takes."""
         cdef int about = self.uses[primitive]
         if recvcounts is not None:
-            return native(sendbuf, recvbuf, recvcounts, op)
+            return native(self.comm, sendbuf, recvbuf, recvcounts, op)
+        if about & REDUCES and about & ROOTED:
+            return native(self.comm, sendbuf, recvbuf, op, root)
         if about & REDUCES:
-            return native(sendbuf, recvbuf, op, root) if about & ROOTED else native(sendbuf, recvbuf, op)
+            return native(self.comm, sendbuf, recvbuf, op)
         if about & SENDS:
-            return native(sendbuf, recvbuf, root) if about & ROOTED else native(sendbuf, recvbuf)
-        return native(recvbuf, root) if about & RECEIVES else native()
+            return native(self.comm, sendbuf, recvbuf, root) if about & ROOTED else native(self.comm, sendbuf, recvbuf)
+        return native(self.comm, recvbuf, root) if about & RECEIVES else native(self.comm)
 
     cdef int rank_of(self, root) except -2:
         """The number of a root; -1 if it is not a rank."""

@@ -7,12 +7,12 @@ from .waiting cimport Waiting, counter
 cdef enum:
     READY, DONE, LEFT  # counters
 cdef enum:
-    SHORT, MEDIUM, LONG  # kinds of slots
+    TINY, SHORT, MEDIUM, LONG  # kinds of slots
 
 cdef class SlotCode(Arithmetic):
     cdef list turns
     cdef readonly np.npy_intp piece
-    cdef readonly int slots  # SHORT, MEDIUM or LONG
+    cdef readonly int slots  # TINY, SHORT, MEDIUM or LONG
 
 
 cdef class Slots(Waiting):

@@ -15,6 +15,7 @@ cimport cython
 cimport numpy as np
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memmove
 
 from .steps cimport APPLY, AWAIT, COPY, PEERS, POST, RECV, SCRATCH, SEND, Step, Steps
@@ -41,7 +42,7 @@ cdef struct Kind:  # of slots
     np.npy_intp distance  # between two slots
     int count
 
-cdef Kind kinds[3]
+cdef Kind kinds[4]
 cdef np.npy_intp area_size = HEADER
 for kind, (size, count, results) in enumerate(SLOTS):
     kinds[kind].start, kinds[kind].size, kinds[kind].count = area_size, size, count
@@ -94,15 +95,14 @@ cdef class Slots(Waiting):
         cdef char *start = <char *>&view[0]
         self.memory, self.rank, self.size = memory, rank, size
         self.areas = <char **>PyMem_Malloc(self.size * sizeof(char *))
-        self.scratch = <char *>PyMem_Malloc(self.size * kinds[LONG].size)
-        if self.areas == NULL or self.scratch == NULL:
+        if self.areas == NULL:
             raise MemoryError
         for other in range(self.size):
             self.areas[other] = start + <np.npy_intp>other * area_size
 
     def __dealloc__(self):
         PyMem_Free(self.areas)
-        PyMem_Free(self.scratch)
+        free(self.scratch)
 
     def __call__(self, SlotCode program, size_t send, size_t recv):
         """Run a program on buffers at these addresses; 0 for no buffer."""
@@ -112,7 +112,7 @@ cdef class Slots(Waiting):
         cdef np.npy_intp offset = 0
         cdef Steps turn
         for turn in program.turns:
-            if program.slots == SHORT:
+            if program.slots <= SHORT:
                 self.take_turn(program, turn, send, recv)
             else:
                 with nogil:
@@ -155,6 +155,11 @@ cdef class Slots(Waiting):
         cdef char *at[3]
         cdef Step *step
         cdef int i, k, peer
+        if turn.needs_scratch and self.scratch == NULL:  # most communicators never do
+            self.scratch = <char *>malloc(self.size * kinds[LONG].size)
+            if self.scratch == NULL:
+                with gil:
+                    raise MemoryError
         bases[SEND], bases[RECV], bases[SCRATCH] = send, recv, self.scratch
         for i in range(turn.length):
             step = &turn.steps[i]

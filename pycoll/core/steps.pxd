@@ -46,3 +46,4 @@ cdef class Arithmetic:
 cdef class Steps:
     cdef Step *steps
     cdef int length
+    cdef bint needs_scratch

@@ -82,6 +82,7 @@ cdef class Steps:
                 to.size = step[0].size
                 for operand, region in enumerate(step):
                     to.buffers[operand], to.starts[operand] = region.buffer, region.start
+                    self.needs_scratch = self.needs_scratch or region.buffer == SCRATCH
 
     def __dealloc__(self):
         PyMem_Free(self.steps)

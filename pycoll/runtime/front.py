@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
+from mpi4py import MPI
+
 from .. import core
 from ..arguments.arrays import IN_PLACE
 from ..arguments.datatypes import predefined
@@ -26,9 +31,18 @@ def new_front(channel: Channel) -> core.Front | core.NoFront:
     if core.problem:
         return core.NoFront()
     core.set_constants(IN_PLACE, predefined())
-    uses = [core.uses_of(COLLECTIVES[name]) for name in _NAMES]
-    # a communicator without a topology has no methods for neighbors
-    natives = [getattr(comm, name, None) for name in (*METHODS, *(f"I{name.lower()}" for name in METHODS))]
     incoming, outgoing, *_ = channel.topology.neighbors if channel.topology else ((), ())
     ranks = comm.rank, comm.size, len(incoming), len(outgoing)
-    return core.Front(channel.slots, *ranks, tasks, background, asleep, uses, natives, CoreTask, channel.tags)
+    known = _uses(), comm, _natives(type(comm).__name__)
+    return core.Front(channel.slots, *ranks, tasks, background, asleep, *known, CoreTask, channel.tags)
+
+
+@cache
+def _uses() -> list[int]:
+    return [core.uses_of(COLLECTIVES[name]) for name in _NAMES]
+
+
+@cache
+def _natives(kind: str) -> list[Any]:
+    """The methods of a class of MPI; that for communicators without a topology has none for neighbors."""
+    return [getattr(vars(MPI)[kind], name, None) for name in (*METHODS, *(f"I{name.lower()}" for name in METHODS))]

@@ -62,7 +62,8 @@ def open_core(channel: Channel) -> tuple[core.Mailboxes | None, core.Slots | Non
     waiting = _Waiting(channel)
     waits = facts.oversubscribed, waiting.look, waiting.give_up
     local_ranks = [here.index(rank) if memory and rank in here else -1 for rank in range(comm.size)]
-    boxes = memoryview(memory)[: core.mailboxes_size(len(here))] if memory else None
+    slots = comm.size * core.AREA_SIZE if facts.host_count == 1 else 0  # come first, because they begin with pages
+    boxes = memoryview(memory)[slots:] if memory else None
     handles = MPI._handleof(MPI.BYTE), MPI._handleof(comm)
     mailboxes = core.Mailboxes(
         *waits,
@@ -77,7 +78,7 @@ def open_core(channel: Channel) -> tuple[core.Mailboxes | None, core.Slots | Non
     )
     if memory is None or facts.host_count > 1:
         return mailboxes, None
-    return mailboxes, core.Slots(*waits, memoryview(memory)[core.mailboxes_size(comm.size) :], comm.rank, comm.size)
+    return mailboxes, core.Slots(*waits, memoryview(memory)[:slots], comm.rank, comm.size)
 
 
 def _error_of(code: int) -> MPI.Exception:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.launch import ENVIRONMENT
+from tests.quick import once
 
 ROOT = Path(__file__).parents[2]
 CHECK = ROOT / "docs/check_code.py"
@@ -28,9 +29,7 @@ def check(page):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=pytest.mark.once) if page.startswith("docs/") else page for page in RUN]
-)
+@pytest.mark.parametrize("page", [once(page) if page.startswith("docs/") else page for page in RUN])
 def test_code_blocks_run(page):
     if page == WITH_TORCH and not find_spec("torch"):
         pytest.skip("torch is not installed")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.launch import run
+from tests.quick import once
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples"
@@ -53,7 +54,7 @@ def output(name, ranks, *folders, **settings):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.once) if name.startswith("torch_") else name for name in EXAMPLES]
+    "name", [once(name) if name.startswith("torch_") or name == "gpt" else name for name in EXAMPLES]
 )
 def test_examples(name):
     ranks, line = EXAMPLES[name]

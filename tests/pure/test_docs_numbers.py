@@ -10,6 +10,7 @@ pytest.importorskip("mpi4py")
 from pycoll.base import settings
 from pycoll.compiler.program import SLOTS
 from pycoll.compiler.programs import compiled
+from pycoll.compiler.slots import MEDIUM
 from pycoll.parallel.pipeline import PIECE
 from pycoll.parallel.ps.worker import MOST_LENT
 from pycoll.runtime.progress_thread import INTERVAL
@@ -62,7 +63,7 @@ STATED = {
         f"keeps in the trace ({settings.EVENTS}: {EVENTS})",
     ],
     "docs/guide/communicator.md": [
-        f"Short objects (up to {size_label(SLOTS[1][0])}",
+        f"Short objects (up to {size_label(SLOTS[MEDIUM][0])}",
         f"and sleeps after {YIELDS}",
     ],
     "docs/guide/nonblocking.md": [f"every {INTERVAL * 1e6:.0f} microseconds"],

@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 
 from ...launch import run
+from ...quick import once
 
 FILES = ["collectives", "collectives_drawn", "collectives_scan", "collectives_varying", "nonblocking", "requests"]
 OF_COMM = ["comm_arguments", "comm_collectives_short", "comm_collectives_forms", "comm_datatypes"]
 
 
-@pytest.mark.parametrize(("executor", "names"), [("reference", FILES), ("python", [*FILES, *OF_COMM])])
+@pytest.mark.parametrize(("executor", "names"), [("reference", FILES), once("python", [*FILES, *OF_COMM])])
 def test_collectives(executor, names):
     files = [f"tests/mpi/api/test_{name}.py" for name in names]
-    pytest = ["-m", "pytest", "--with-mpi", "-q", "-x", "-m", "not slow", *files]
+    pytest = ["-m", "pytest", "--with-mpi", "-q", "-x", "-m", "not slow", "--hypothesis-profile=quick", *files]
     job = run(2, pytest, environment={"PYCOLL_EXECUTOR": executor})
     assert job.code == 0, job.output
     assert " passed" in job.output

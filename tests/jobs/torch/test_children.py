@@ -11,6 +11,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 PROGRAMS = Path(__file__).parent / "programs"
 
 
+@pytest.mark.once
 def test_workers_of_a_data_loader_do_not_initialize_mpi(tmp_path):
     job = run(2, [PROGRAMS / "data_loader.py"], environment={"PYCOLL_WATCH": str(tmp_path / "watch")})
     assert job.code == 0 and job.left == [], job.output

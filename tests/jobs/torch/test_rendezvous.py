@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.launch import run
+from tests.quick import once
 
 pytest.importorskip("torch", reason="torch is not installed")
 
@@ -26,7 +27,9 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("arguments", ['"pycoll"', '"pycoll", init_method="mpi://"', '"cpu:pycoll,cuda:pycoll"'])
+@pytest.mark.parametrize(
+    "arguments", ['"pycoll"', *map(once, ['"pycoll", init_method="mpi://"', '"cpu:pycoll,cuda:pycoll"'])]
+)
 def test_ranks_and_addresses_come_from_mpi(arguments):
     program = REDUCE.format(arguments=arguments, ranks=2)
     job = run(2, ["-c", f"for _ in range(2):\n    exec('''{program}''')\nprint('done')"])
@@ -40,6 +43,7 @@ def test_importing_leaves_mpi_alone():
     assert sorted(re.findall("sum .*", job.output)) == [f"sum 2.0 {rank} 2 {rank} 2" for rank in range(2)]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("backend", "module"), [("pycoll", "pycoll.torch.process_group"), ("gloo", "torch")])
 def test_the_entry_point_is_enough(tmp_path, monkeypatch, backend, module):
     """Torch finds the backend; where a variable of ``env://`` is missing, the job starts nevertheless."""
@@ -56,6 +60,7 @@ def test_the_entry_point_is_enough(tmp_path, monkeypatch, backend, module):
     assert len(re.findall(f"sum 2.0 {module}", job.output)) == 2
 
 
+@pytest.mark.once
 def test_some_ranks_alone_need_addresses():
     """A group of some ranks of COMM_WORLD cannot ask MPI, whose other ranks do not take part."""
     program = """
@@ -75,6 +80,7 @@ def test_without_mpiexec():
     assert done.returncode == 0
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("imported", ["import pycoll.torch", REDUCE.format(arguments='"pycoll"', ranks=1)])
 def test_a_process_that_uses_the_backend_can_start_a_job(imported):
     """The variables of a notebook are not those of the ranks it starts."""
@@ -90,6 +96,7 @@ def test_a_number_of_ranks_that_is_not_that_of_mpi():
     assert "IndexError" not in job.output
 
 
+@pytest.mark.once
 def test_torchrun_is_an_error_that_names_mpiexec():
     """Torchrun makes each process an MPI job of its own."""
     with socket.socket() as free:
