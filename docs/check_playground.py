@@ -93,6 +93,7 @@ class Visitor:
 def visit(visitor: Visitor, address: str) -> None:
     """Use every control."""
     page = visitor.page
+    arrives(visitor, address)
     began = time.perf_counter()
     page.goto(address)
     visitor.sees("allreduce.ring on 8 ranks")
@@ -106,6 +107,7 @@ def visit(visitor: Visitor, address: str) -> None:
     page.select_option("[name=beside]", "")
     visitor.sees("allreduce.ring on 8 ranks")
     plays(visitor)
+    races(visitor)
     simulates(visitor)
     page.select_option("[name=primitive]", "bcast")
     page.select_option("[name=algorithm]", "two_level")
@@ -137,6 +139,36 @@ def visit(visitor: Visitor, address: str) -> None:
     visitor.frame.locator("output", has_text="1 / 2").wait_for()
 
 
+def races(visitor: Visitor) -> None:
+    """Two films run on one clock: when the tree has ended, the ring is not yet there."""
+    page, frame = visitor.page, visitor.frame
+    page.select_option("[name=algorithm]", "ring")
+    page.select_option("[name=beside]", "naive")
+    visitor.sees("allreduce.ring and allreduce.naive on 8 ranks", films=2)
+    frame.locator("select").select_option("4")
+    frame.locator("[data-do=play]").click()
+    frame.locator(".film.ended h2", has_text="allreduce.ring").wait_for()
+    assert frame.locator(".film.ended").count() == 1, "the server is slower"
+    frame.locator("body").press("End")
+    frame.locator(".film.ended h2", has_text="allreduce.naive").wait_for()
+    page.select_option("[name=beside]", "")
+    visitor.sees("allreduce.ring on 8 ranks")
+
+
+def arrives(visitor: Visitor, address: str) -> None:
+    """Begin at the first page: a film that moves, in the colors of the site, and a link to the playground."""
+    page = visitor.page
+    page.goto(address.replace("playground.html", "index.html"))
+    film = page.frame_locator("iframe.film")
+    for step in (0, 1):
+        film.locator(f".frames .now[data-step='{step}']").wait_for()
+    for theme, scheme in (("dark", "dark"), ("light", "light")):
+        page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        film.locator(f"html[style*='color-scheme: {scheme}']").wait_for()
+    page.locator(".way a", has_text="Play").click()
+    page.wait_for_url("**/playground.html")
+
+
 def plays(visitor: Visitor) -> None:
     """Use the controls of the films: play, loop, step, scrub; and keep the frame in the link."""
     page, frame = visitor.page, visitor.frame
@@ -145,7 +177,7 @@ def plays(visitor: Visitor) -> None:
     place.filter(has_text="1 / 14").wait_for()
     assert marked.get_attribute("data-ranks") == "all ranks" and "yield" in marked.inner_text()
     first = marked.get_attribute("data-line")
-    frame.locator("input[type=range]").fill("8")
+    frame.locator("input[type=range]").fill("700")  # of 1000: in the ninth of 14 rounds, of which the first seven take longer
     place.filter(has_text="8 / 14").wait_for()
     assert marked.get_attribute("data-line") != first, "the all-gather has a line of its own"
     page.wait_for_function("location.hash.includes('frame%22%3A8')")

@@ -57,11 +57,12 @@ html_theme = "pydata_sphinx_theme"
 html_title = "pycoll"
 html_static_path = ["_static"]
 html_css_files = ["pycoll.css"]
+html_js_files = ["frames.js"]
 html_extra_path = ["_generated"]
 html_theme_options = {
     "navigation_with_keys": False,
     "show_toc_level": 2,
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 5,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],

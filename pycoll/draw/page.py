@@ -62,9 +62,10 @@ def introduction(film: Film) -> list[str]:
 
 
 def player(films: Sequence[Film], clocks: Sequence[Clock | None] | None = None) -> str:
-    """Return controls with the films below them, all at the same frame; a film that has ended shows its last frame.
+    """Return controls with the films below them, all at the same time; a film that has ended shows its last frame.
 
-    Each film shows its code, with the current lines marked, the cost so far, and its clock, if one is given.
+    The time is that of their clocks; without clocks, all frames take as long.  Each film shows its code, with the
+    current lines marked, and the cost so far.
     """
     last = max(len(film.frames) for film in films) - 1
     buttons = [
@@ -83,7 +84,7 @@ def player(films: Sequence[Film], clocks: Sequence[Clock | None] | None = None) 
     kinds = [tag("b", "\u2192", class_=kind) + f" {meaning} " for kind, meaning in ARROWS.items()]
     arrows = any(film.algorithm.primitive.reduces and film.size <= MANY for film in films)
     keys += [tag("p", *kinds, class_="keys")] if arrows else []
-    return tag("section", heads, controls, shown, *keys, class_="player", data_last=last)
+    return tag("section", heads, controls, shown, *keys, class_="player")
 
 
 def _sign(outlines: Sequence[str]) -> str:
@@ -105,7 +106,9 @@ def _stage(film: Film, beside: int, clock: Clock | None) -> str:
         figures = [tag("figure", one, tag("figcaption", caption), data_step=index) for index, (one, caption) in pairs]
         frames = tag("div", *figures, class_="frames")
     name = tag("h2", words(str(film.algorithm))) if beside > 1 else ""
-    return tag("article", name, frames, _codes(film), class_="film" if beside > 1 else "film alone")
+    kind = "film" if beside > 1 else "film alone"
+    times = json.dumps([round(time, 9) for time in clock]) if clock else None
+    return tag("article", name, frames, _codes(film), class_=kind, data_clock=times)
 
 
 def _counters(film: Film, index: int, clock: Clock | None) -> str:

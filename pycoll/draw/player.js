@@ -1,45 +1,80 @@
 "use strict";
-// Frames are elements with data-step.  The script marks them as `past` or `now`, and the lines of code that are active.
-// The fragment #3 starts at the third frame.  A page around this one gets {frame} after each change, and may send it.
+// Plays films on one clock.  A film has frames, elements with data-step, each of which ends at a time: the simulated one,
+// or without simulation the number of the frame.  The script marks frames as `past` or `now`, sets how far the current
+// one is (--share, from 0 to 1), and marks the lines of code that are active.  A moment is a time at which a frame of some
+// film ends; the buttons go from one to the next.  The fragment #3 starts at the third moment; #play shows nothing but
+// the film, again and again.  A page around this one gets {frame}, the number of the last moment, after each change, and
+// may send it, or {scheme}, "light" or "dark".
 document.documentElement.classList.add("js");
 const player = document.querySelector(".player");
-const last = Number(player.dataset.last);
 const slider = player.querySelector("input");
 const output = player.querySelector("output");
 const speed = player.querySelector("select");
 const playing = player.querySelector("[data-do=play]");
+const looping = player.querySelector("[data-do=loop]");
+const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+const FINE = 1000; // positions of the slider, if the clock is simulated
+const SECONDS = 1.4; // of a frame, at speed 1
+const MOST = 30; // of a simulated clock at speed 1, however many frames there are
+const REST = 0.7; // seconds at speed 1
+const TWEEN = 450; // milliseconds from one moment to the next after a click
+
 const films = [...player.querySelectorAll(".film")].map((film) => {
   const steps = [...film.querySelectorAll("[data-step]")];
+  const last = Math.max(...steps.map((step) => Number(step.dataset.step)));
+  const clock = JSON.parse(film.dataset.clock ?? "[0]");
+  const simulated = clock[clock.length - 1] > 0;
+  const times = simulated ? clock : [...Array(last + 1).keys()];
+  const least = times[last] / FINE; // frames without messages take a moment, too
+  for (let frame = 1; frame <= last; frame++) times[frame] = Math.max(times[frame], times[frame - 1] + least);
   const codes = [...film.querySelectorAll(".code")].map((code) => ({
     active: JSON.parse(code.dataset.active),
     lines: [...code.querySelectorAll("[data-line]")],
   }));
-  return { steps, codes, last: Math.max(...steps.map((step) => Number(step.dataset.step))) };
+  return { element: film, steps, codes, last, times, simulated, frame: -1 };
 });
-const looping = player.querySelector("[data-do=loop]");
-let frame = 0;
-let timer = null;
+const simulated = films.some((film) => film.simulated);
+const moments = [...new Set(films.flatMap((film) => film.times))].sort((a, b) => a - b);
+const last = moments.length - 1;
+const end = moments[last];
+const rate = simulated ? end / Math.min(MOST, SECONDS * last) : 1 / SECONDS; // of the clock, by second at speed 1
+let now = 0;
+let moment = 0; // the number of the last one
+let running = 0; // the number of an animation; 0 if there is none
+slider.max = String(simulated ? FINE : last);
 
-function show(wanted) {
-  frame = Math.min(Math.max(wanted, 0), last);
+function show(time) {
+  now = Math.min(Math.max(time, 0), end);
+  moment = moments.findLastIndex((each) => each <= now);
   for (const film of films) {
-    const now = Math.min(frame, film.last);
-    for (const step of film.steps) {
-      step.classList.toggle("now", Number(step.dataset.step) === now);
-      step.classList.toggle("past", Number(step.dataset.step) < now);
-    }
-    for (const { active, lines } of film.codes) {
-      for (const line of lines) {
-        const ranks = active[now][line.dataset.line];
-        line.classList.toggle("now", ranks !== undefined);
-        line.dataset.ranks = ranks ?? "";
-      }
+    const ended = film.times.findLastIndex((each) => each <= now);
+    const frame = ended < film.last && now > film.times[ended] ? ended + 1 : ended;
+    const began = film.times[frame - 1] ?? 0;
+    const share = frame === ended ? 1 : (now - began) / (film.times[frame] - began);
+    if (frame !== film.frame) mark(film, frame);
+    film.frame = frame;
+    film.element.classList.toggle("ended", simulated && ended === film.last);
+    for (const step of film.marked) step.style.setProperty("--share", share.toFixed(3));
+  }
+  slider.value = String(simulated ? Math.round((now / end) * FINE) : moment);
+  output.textContent = `${moment} / ${last}` + (simulated ? ` \u00b7 ${(now * 1e6).toFixed(1)} us` : "");
+  if (parent !== window) parent.postMessage({ frame: moment }, "*");
+}
+
+function mark(film, frame) {
+  for (const step of film.steps) {
+    step.classList.toggle("now", Number(step.dataset.step) === frame);
+    step.classList.toggle("past", Number(step.dataset.step) < frame);
+  }
+  film.marked = film.steps.filter((step) => step.classList.contains("now"));
+  for (const { active, lines } of film.codes) {
+    for (const line of lines) {
+      const ranks = active[frame][line.dataset.line];
+      line.classList.toggle("now", ranks !== undefined);
+      line.dataset.ranks = ranks ?? "";
     }
   }
-  slider.value = String(frame);
-  output.textContent = `${frame} / ${last}`;
-  for (const column of player.querySelectorAll(".matrix .now")) reveal(column, column.closest(".matrix"));
-  if (parent !== window) parent.postMessage({ frame }, "*");
+  for (const column of film.marked) if (column.closest(".matrix")) reveal(column, column.closest(".matrix"));
 }
 
 function reveal(column, matrix) {
@@ -48,40 +83,62 @@ function reveal(column, matrix) {
   if (inner.left < outer.left || inner.right > outer.right) matrix.scrollLeft += inner.left - outer.left - outer.width / 2;
 }
 
+// Show the times that `at` returns for the milliseconds since now, until it returns null.
+function animate(at) {
+  const mine = ++animate.count;
+  const began = performance.now();
+  running = mine;
+  requestAnimationFrame(function next(clock) {
+    if (running !== mine) return;
+    const time = at(Math.max(0, clock - began));
+    if (time === null) return pause();
+    show(time);
+    requestAnimationFrame(next);
+  });
+}
+animate.count = 0;
+
 function pause() {
-  clearTimeout(timer);
-  timer = null;
+  running = 0;
   playing.setAttribute("aria-pressed", "false");
 }
 
-function tick() {
-  const again = looping.getAttribute("aria-pressed") === "true";
-  if (frame >= last && !again) return pause();
-  timer = setTimeout(() => {
-    show(frame < last ? frame + 1 : 0);
-    tick();
-  }, 1400 / Number(speed.value));
-}
-
 function play() {
-  if (frame >= last) show(0);
+  if (now >= end) show(0);
+  let since = 0;
+  let rested = 0; // seconds, before the first frame and after the last one
   playing.setAttribute("aria-pressed", "true");
-  player.classList.add("moving");
-  tick();
+  animate((elapsed) => {
+    const passed = ((elapsed - since) / 1000) * Number(speed.value);
+    since = elapsed;
+    if (now > 0 && now < end) return now + passed * rate;
+    const again = looping.getAttribute("aria-pressed") === "true";
+    if (now >= end && !again) return null;
+    rested += passed;
+    if (rested < REST) return now;
+    rested = 0;
+    return now >= end ? 0 : passed * rate;
+  });
 }
 
-function step(to) {
+function go(to) {
+  const target = moments[Math.min(Math.max(to, 0), last)];
+  const from = now;
   pause();
-  player.classList.add("moving");
-  show(to);
+  if (still || to !== moment + 1 || target <= from) return show(target);
+  animate((elapsed) => {
+    if (elapsed < TWEEN) return from + ((target - from) * elapsed) / TWEEN;
+    show(target);
+    return null;
+  });
 }
 
 const actions = {
-  first: () => step(0),
-  back: () => step(frame - 1),
-  play: () => (timer === null ? play() : pause()),
-  next: () => step(frame + 1),
-  last: () => step(last),
+  first: () => go(0),
+  back: () => go(now > moments[moment] ? moment : moment - 1),
+  play: () => (playing.getAttribute("aria-pressed") === "true" ? pause() : play()),
+  next: () => go(moment + 1),
+  last: () => go(last),
   loop: () => looping.setAttribute("aria-pressed", String(looping.getAttribute("aria-pressed") !== "true")),
 };
 const keys = { " ": "play", k: "play", l: "loop", ArrowLeft: "back", ArrowRight: "next", Home: "first", End: "last" };
@@ -92,7 +149,10 @@ player.addEventListener("click", (event) => {
   actions[button.dataset.do]();
   if (event.detail) button.blur(); // clicked, not pressed by a key: let the space bar play
 });
-slider.addEventListener("input", () => step(Number(slider.value)));
+slider.addEventListener("input", () => {
+  pause();
+  show(simulated ? (Number(slider.value) / FINE) * end : moments[Number(slider.value)]);
+});
 document.addEventListener("keydown", (event) => {
   const action = keys[event.key];
   if (!action || event.ctrlKey || event.altKey || event.metaKey || event.target.closest("select, summary")) return;
@@ -100,8 +160,20 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
   actions[action]();
 });
+const dark = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]).filter((rule) => rule.media?.mediaText.includes("dark"));
 addEventListener("message", ({ source, data }) => {
-  if (source === parent && Number.isInteger(data.frame)) show(data.frame);
+  if (source !== parent) return;
+  if (Number.isInteger(data.frame)) show(moments[Math.min(data.frame, last)]);
+  if (["light", "dark"].includes(data.scheme)) {
+    for (const rule of dark) rule.media.mediaText = data.scheme === "dark" ? "all" : "not all";
+    document.documentElement.style.colorScheme = data.scheme;
+  }
 });
-addEventListener("hashchange", () => show(Number(location.hash.slice(1)) || 0));
-show(Number(location.hash.slice(1)) || 0);
+const given = () => moments[Math.min(Number(location.hash.slice(1)) || 0, last)];
+addEventListener("hashchange", () => show(given()));
+show(given());
+if (location.hash === "#play") {
+  document.documentElement.classList.add("bare");
+  actions.loop();
+  if (!still) play();
+}

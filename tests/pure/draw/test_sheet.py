@@ -3,6 +3,7 @@
 import re
 import xml.etree.ElementTree as ElementTree
 from importlib.resources import files
+from itertools import combinations
 
 import pytest
 
@@ -131,3 +132,21 @@ def test_colors_can_be_read(theme):
         assert contrast(colors["ink"], colors[name]) >= 4.5, name
     assert contrast(colors["soft"], colors["paper"]) >= 4.5
     assert all(contrast(colors[name], colors["paper"]) >= 3 for name in ("move", "combine", "done"))
+
+
+INK = {"light": "#1b2430", "dark": "#e8edf3"}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everybody_tells_the_colors_of_ranks_apart(scheme):
+    """Also those who see no red, no green or no blue; and numbers can be read on each color."""
+    coloraide = pytest.importorskip("coloraide")
+    blocks = files("pycoll.draw").joinpath("drawing.css").read_text().split("@media")
+    colors = re.findall(r"--r\d: (#\w+)", blocks[scheme == "dark"])
+    assert len(colors) == 8 and f"--ink: {INK[scheme]}" in blocks[scheme == "dark"]
+    for kind in (None, "protan", "deutan", "tritan"):
+        seen = [coloraide.Color(color) for color in colors]
+        seen = [color.filter(kind, out_space="srgb").clip() if kind else color for color in seen]
+        for one, other in combinations(seen, 2):
+            assert one.delta_e(other, method="2000") >= 10, (kind, one, other)
+    assert min(coloraide.Color(color).contrast(INK[scheme]) for color in colors) >= 4.5
