@@ -177,7 +177,9 @@ def plays(visitor: Visitor) -> None:
     place.filter(has_text="1 / 14").wait_for()
     assert marked.get_attribute("data-ranks") == "all ranks" and "yield" in marked.inner_text()
     first = marked.get_attribute("data-line")
-    frame.locator("input[type=range]").fill("700")  # of 1000: in the ninth of 14 rounds, of which the first seven take longer
+    frame.locator("input[type=range]").fill(
+        "700"
+    )  # of 1000: in the ninth of 14 rounds, of which the first seven take longer
     place.filter(has_text="8 / 14").wait_for()
     assert marked.get_attribute("data-line") != first, "the all-gather has a line of its own"
     page.wait_for_function("location.hash.includes('frame%22%3A8')")

@@ -2,7 +2,7 @@
 
 - ``{costs} PRIMITIVE`` inserts the rows of a primitive in the table of costs.
 - ``{algorithms} PRIMITIVE`` describes the algorithms of a primitive, from their docstrings.
-- ``{drawing} PRIMITIVE ALGORITHM`` inserts a drawing, and a link to the page that plays it.
+- ``{drawing} PRIMITIVE ALGORITHM`` inserts a film; with ``:playing:``, one that moves at once.
 
 The directory ``drawings`` of the site has the drawings of all algorithms; ``python -m pycoll.draw --all`` makes them.
 """
@@ -12,9 +12,10 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from docutils import nodes
+from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
 from mpi4py import MPI
 from sphinx.application import Sphinx
@@ -25,6 +26,8 @@ from pycoll.api.comm_messages import DeviceMessages
 from pycoll.draw.gallery import Setting, guide
 from pycoll.schedule.costs import table
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of, find
+
+from films import film  # isort: skip
 
 FIELDS = ("Rounds:", "Messages:", "Sent:", "Received:", "Cost:", "Limits:", "Source:")
 
@@ -85,8 +88,10 @@ class Algorithms(_FromMarkdown):
 
 
 def _escaped(text: str) -> str:
-    """Escape asterisks and underscores, which are part of formulas and names."""
-    return text.replace("*", "\\*").replace("_", "\\_")
+    """Escape asterisks and underscores, which are part of formulas and names; not those in code."""
+    parts = text.split("`")
+    parts[::2] = [part.replace("*", "\\*").replace("_", "\\_") for part in parts[::2]]
+    return "`".join(parts)
 
 
 def _parts(doc: str) -> tuple[list[str], dict[str, str]]:
@@ -106,19 +111,22 @@ def _parts(doc: str) -> tuple[list[str], dict[str, str]]:
 
 
 class Drawing(SphinxDirective):
-    """The drawing of an algorithm on 4 ranks, and a link to the page that plays it."""
+    """A film of an algorithm on 4 ranks, and links to the page with its code and to a drawing of all steps."""
 
     required_arguments = 2
+    option_spec: ClassVar[dict[str, Any]] = {"playing": directives.flag}
 
     def run(self) -> list[nodes.Node]:
-        """Return a figure with a caption."""
+        """Return a figure with a caption, or the film alone."""
         primitive, name = self.arguments
         root = "../" * self.env.docname.count("/")
         stem = f"{root}drawings/{find(primitive, name).stem}"
+        if "playing" in self.options:
+            return [nodes.raw("", film(f"{stem}.html", f"{primitive}, {name}", playing=True), format="html")]
         html = (
-            f'<figure class="drawing-of-schedule"><img src="{stem}.svg" alt="{primitive}, {name}, on 4 ranks">'
+            f"<figure>{film(f'{stem}.html', f'{primitive}, {name}, on 4 ranks')}"
             f"<figcaption><code>{primitive}</code>, <code>{name}</code>, on 4 ranks: "
-            f'<a href="{stem}.html">step through it</a></figcaption></figure>'
+            f'<a href="{stem}.html">with its code</a>, <a href="{stem}.svg">all steps</a></figcaption></figure>'
         )
         return [nodes.raw("", html, format="html")]
 

@@ -1,7 +1,7 @@
 """Builds what the playground loads: the package as a zip file, and the Python runtime for browsers (Pyodide).
 
-``{play} PRIMITIVE ALGORITHM [BESIDE]`` inserts a link to the playground; its content is the text, its options are the
-other controls.
+``{play} PRIMITIVE ALGORITHM [BESIDE]`` inserts a film and a link to the playground; its content is the text of the
+link, its options are the other controls.
 
 The runtime comes from the npm registry once, and stays in ``docs/_generated/playground``.  Without npm or network, the
 site is built without it, and the playground says so.
@@ -9,6 +9,7 @@ site is built without it, and the playground says so.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import shutil
@@ -28,6 +29,8 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from pycoll import playground
+
+from films import film  # isort: skip
 
 VERSION = "314.0.7"
 RUNTIME = ["pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json"]
@@ -88,7 +91,7 @@ def fetch(runtime: Path) -> None:
 
 
 class Play(SphinxDirective):
-    """A link to the playground."""
+    """A film, and a link to the playground."""
 
     required_arguments, optional_arguments, has_content = 2, 1, True
     option_spec: ClassVar[dict[str, Any]] = {
@@ -103,13 +106,18 @@ class Play(SphinxDirective):
         state |= {"beside": names[1]} if names[1:] else {}
         given = {name: state[name] for name in ("root", "segments", "nbytes", "topology") if name in state}
         try:
-            playground.page(primitive, names, state["ranks"], ranks_per_host=state.get("per_host", 1), **given)
+            page = playground.page(primitive, names, state["ranks"], ranks_per_host=state.get("per_host", 1), **given)
         except (KeyError, ValueError) as error:
             raise self.error(f"the playground cannot show {state}: {error}") from error
-        target = "../" * self.env.docname.count("/") + "playground.html#" + quote(json.dumps(state))
-        link = nodes.reference(refuri=target, internal=True)
+        root, folder = "../" * self.env.docname.count("/"), Path(self.env.srcdir) / "_generated" / "films"
+        stem = hashlib.sha256(page.encode()).hexdigest()[:16]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{stem}.html").write_text(page, encoding="utf-8")
+        title = " ".join([primitive, *names])
+        link = nodes.reference(refuri=f"{root}playground.html#{quote(json.dumps(state))}", internal=True)
         link += self.parse_inline(" ".join(self.content))[0]
-        return [nodes.paragraph("", "\u25b6 ", link)]
+        played = nodes.raw("", film(f"{root}films/{stem}.html", title), format="html")
+        return [played, nodes.paragraph("", "\u25b6 ", link)]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 // Plays films on one clock.  A film has frames, elements with data-step, each of which ends at a time: the simulated one,
 // or without simulation the number of the frame.  The script marks frames as `past` or `now`, sets how far the current
 // one is (--share, from 0 to 1), and marks the lines of code that are active.  A moment is a time at which a frame of some
-// film ends; the buttons go from one to the next.  The fragment #3 starts at the third moment; #play shows nothing but
-// the film, again and again.  A page around this one gets {frame}, the number of the last moment, after each change, and
+// film ends; the buttons go from one to the next.  The fragment #3 starts at the third moment; #film shows nothing but
+// the film and its controls, #play the film alone, again and again; the page around it gets {height}.  A page around this one gets {frame}, the number of the last moment, after each change, and
 // may send it, or {scheme}, "light" or "dark".
 document.documentElement.classList.add("js");
 const player = document.querySelector(".player");
@@ -172,8 +172,14 @@ addEventListener("message", ({ source, data }) => {
 const given = () => moments[Math.min(Number(location.hash.slice(1)) || 0, last)];
 addEventListener("hashchange", () => show(given()));
 show(given());
-if (location.hash === "#play") {
+if (["#film", "#play"].includes(location.hash)) {
   document.documentElement.classList.add("bare");
+  const tell = () => parent.postMessage({ height: Math.ceil(player.getBoundingClientRect().bottom) }, "*");
+  addEventListener("resize", tell);
+  tell();
+}
+if (location.hash === "#play") {
+  document.documentElement.classList.add("alone");
   actions.loop();
   if (!still) play();
 }
