@@ -75,7 +75,7 @@ class Visitor:
         """Change the algorithm."""
         source = self.page.input_value("[name=source]")
         assert before in source, before
-        self.page.fill("[name=source]", source.replace(before, after))
+        self.page.locator("#playground .cm-content").fill(source.replace(before, after))
 
     def clicks(self, name: str) -> None:
         """Scroll to a button, and click it when Chromium has drawn it there; before, clicks may go to the frame."""
@@ -122,11 +122,22 @@ def visit(visitor: Visitor, address: str) -> None:
     page.wait_for_function("!document.querySelector('#playground output').textContent")
     visitor.types("+ 1) % size", "+ 2) % size")
     visitor.reads("rank")
+    assert "yield Send" in page.locator("#playground .cm-line.failing").inner_text(), "the line that fails is marked"
+    assert "stale" in (page.locator("#playground iframe").get_attribute("class") or ""), "the film is an old one"
+    page.select_option("[name=algorithm]", "tree")
+    visitor.sees("allgather.tree on 3 ranks")
+    page.select_option("[name=algorithm]", "ring")
+    visitor.reads("rank")
+    assert "+ 2) % size" in page.input_value("[name=source]"), "the change is kept"
     visitor.clicks("reset")
     page.wait_for_function("!document.querySelector('#playground output').textContent")
     visitor.types("range(size - 1)", "range(size-1)")
     visitor.reads("Proved for 1 to 32 ranks.")
     link = page.url
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    visitor.clicks("copy")
+    visitor.reads("The link is copied.")
+    assert page.evaluate("navigator.clipboard.readText()") == link
     visitor.types("right, left =", "while True: pass\n    right, left =")
     visitor.reads("It took too long, and was stopped.")
     page.goto("about:blank")
@@ -193,6 +204,9 @@ def plays(visitor: Visitor) -> None:
     frame.locator("[data-do=play]").click()
     frame.locator("body").press("End")
     place.filter(has_text="14 / 14").wait_for()
+    page.locator("h1", has_text="Playground").click()
+    page.keyboard.press("Home")  # without a click into the film
+    place.filter(has_text="0 / 14").wait_for()
 
 
 def simulates(visitor: Visitor) -> None:

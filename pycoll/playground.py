@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import re
 import traceback
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -93,20 +94,35 @@ def edited(primitive: str, name: str, text: str) -> Algorithm:
 
 
 def check(primitive: str, name: str, text: str) -> dict[str, Any]:
-    """Prove the algorithm that a text defines, for all numbers of ranks in `SIZES`; say whether and where it fails."""
+    """Prove the algorithm that a text defines, for all numbers of ranks in `SIZES`; say in which line it fails."""
     try:
         algorithm = edited(primitive, name, text)
+        segments = 3 if algorithm.pipelined else 1
         for size in SIZES:
             for root in {0, size - 1} if algorithm.primitive.rooted else {0}:
                 for hosts in (None, _hosts(size, 2)) if algorithm.knows_hosts else (None,):
-                    prove(algorithm, size, root, 3 if algorithm.pipelined else 1, hosts=hosts)
+                    prove(algorithm, size, root, segments, hosts=hosts)
     except ProofError as error:
-        return {"proved": False, "text": str(error)}
+        line = _line_of(str(error), lambda rank: algorithm.schedule(rank, size, root, segments, hosts))
+        return {"proved": False, "text": str(error), "line": line}
     except Exception as error:
         here = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == FILE]
         said = "".join(traceback.format_exception_only(error)).strip()
-        return {"proved": False, "text": f"line {here[-1].lineno}: {said}" if here else said}
+        line = here[-1].lineno if here else error.lineno if isinstance(error, SyntaxError) else None
+        return {"proved": False, "text": f"line {here[-1].lineno}: {said}" if here else said, "line": line}
     return {"proved": True, "text": f"Proved for {SIZES[0]} to {SIZES[-1]} ranks."}
+
+
+def _line_of(error: str, schedule: Callable[[int], Any]) -> int | None:
+    """Return the line that yields the first round that the error of a proof names; None if it names none."""
+    found = re.search(r"rank (\d+), round (\d+)", error)
+    if not found:
+        return None
+    rounds = schedule(int(found[1]))
+    for _ in range(int(found[2])):
+        next(rounds, None)
+    frame = getattr(rounds, "gi_frame", None)
+    return frame.f_lineno if frame else None
 
 
 def topologies(ranks: int, ranks_per_host: int) -> list[str]:

@@ -1,10 +1,10 @@
-"""Builds what the playground loads: the package as a zip file, and the Python runtime for browsers (Pyodide).
+"""Builds what the playground loads: the package as a zip file, the Python runtime for browsers (Pyodide), an editor.
 
 ``{play} PRIMITIVE ALGORITHM [BESIDE]`` inserts a film and a link to the playground; its content is the text of the
 link, its options are the other controls.
 
-The runtime comes from the npm registry once, and stays in ``docs/_generated/playground``.  Without npm or network, the
-site is built without it, and the playground says so.
+The runtime and the editor come from the npm registry once, and stay in ``docs/_generated/playground``.  Without npm or
+network, the site is built without them, and the playground says so.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from pycoll import playground
 from films import film  # isort: skip
 
 VERSION = "314.0.7"
+EDITOR = "codemirror@6.0.2", "@codemirror/lang-python@6.2.1", "esbuild@0.28.2"
 RUNTIME = ["pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json"]
 # what schedules, proofs, simulations, drawings and their docstrings need
 FILES = ["pycoll/__init__.py", "pycoll/__init__.pyi", "pycoll/playground.py"]
@@ -50,6 +51,10 @@ def generate(app: Sphinx, config: Any) -> None:
     runtime = folder / f"pyodide-{VERSION}"
     if not runtime.exists():
         fetch(runtime)
+    source = Path(app.srcdir) / "_static" / "playground" / "editor.mjs"
+    bundle = folder / "editor.js"
+    if not bundle.exists() or bundle.stat().st_mtime < source.stat().st_mtime:
+        build_editor(source, bundle)
 
 
 def package(root: Path) -> bytes:
@@ -67,6 +72,23 @@ def package(root: Path) -> bytes:
 def _files(root: Path) -> list[Path]:
     found = [path for name in PACKAGES for path in sorted((root / name).iterdir())]
     return [path for path in found if path.suffix in (".py", ".css", ".js")]
+
+
+def build_editor(source: Path, bundle: Path) -> None:
+    """Bundle the editor with CodeMirror from the npm registry; without it, the playground has a plain text area."""
+    if not shutil.which("npm"):
+        return
+    with tempfile.TemporaryDirectory(dir=bundle.parent) as directory:
+        shutil.copy(source, directory)
+        install = ["npm", "install", "--silent", "--no-audit", "--no-fund", *EDITOR]
+        make = ["npx", "esbuild", source.name, "--bundle", "--minify", "--format=esm", "--outfile=bundle.js"]
+        try:
+            for command in (install, make):
+                subprocess.run(command, cwd=directory, check=True, capture_output=True, timeout=SECONDS)
+        except (OSError, subprocess.SubprocessError) as error:
+            logger.info("the playground is built without its editor: %s", error)
+            return
+        (Path(directory) / "bundle.js").rename(bundle)
 
 
 def fetch(runtime: Path) -> None:

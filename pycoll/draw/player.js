@@ -4,7 +4,7 @@
 // one is (--share, from 0 to 1), and marks the lines of code that are active.  A moment is a time at which a frame of some
 // film ends; the buttons go from one to the next.  The fragment #3 starts at the third moment; #film shows nothing but
 // the film and its controls, #play the film alone, again and again; the page around it gets {height}.  A page around this one gets {frame}, the number of the last moment, after each change, and
-// may send it, or {scheme}, "light" or "dark".
+// may send it, {key}, or {scheme}, "light" or "dark".
 document.documentElement.classList.add("js");
 const player = document.querySelector(".player");
 const slider = player.querySelector("input");
@@ -163,6 +163,7 @@ document.addEventListener("keydown", (event) => {
 const dark = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]).filter((rule) => rule.media?.mediaText.includes("dark"));
 addEventListener("message", ({ source, data }) => {
   if (source !== parent) return;
+  if (Object.hasOwn(keys, data.key ?? "")) actions[keys[data.key]]();
   if (Number.isInteger(data.frame)) show(moments[Math.min(data.frame, last)]);
   if (["light", "dark"].includes(data.scheme)) {
     for (const rule of dark) rule.media.mediaText = data.scheme === "dark" ? "all" : "not all";

@@ -54,21 +54,22 @@ def test_two_algorithms_are_played_side_by_side():
 
 
 @pytest.mark.parametrize(
-    "old, new, says",
+    "old, new, says, line",
     [
-        ("(rank + 1) % size, (rank - 1) % size", "(rank + 2) % size, (rank - 1) % size", "rank"),
-        ("range(1, size)", "range(2, size)", ""),
-        ("for step in", "fro step in", "SyntaxError"),
-        ("% size", "% 0", "line 13: ZeroDivisionError"),
-        ("@algorithm(ordered=False)", "", "defines 0 algorithms"),
-        ("rank - step - 1", "rank - stepp - 1", "NameError"),
+        ("(rank + 1) % size, (rank - 1) % size", "(rank + 2) % size, (rank - 1) % size", "rank", 15),
+        ("range(1, size)", "range(2, size)", "", None),
+        ("for step in", "fro step in", "SyntaxError", 14),
+        ("% size", "% 0", "line 13: ZeroDivisionError", 13),
+        ("@algorithm(ordered=False)", "", "defines 0 algorithms", None),
+        ("rank - step - 1", "rank - stepp - 1", "NameError", 15),
     ],
 )
-def test_wrong_algorithms_show_where(old, new, says):
+def test_wrong_algorithms_show_where(old, new, says, line):
     text = playground.source("reduce_scatter", "ring")
     assert old in text
     result = playground.check("reduce_scatter", "ring", text.replace(old, new))
     assert not result["proved"] and says in result["text"], result["text"]
+    assert result["line"] == line
 
 
 def test_a_right_change_is_proved():

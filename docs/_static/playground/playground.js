@@ -55,6 +55,8 @@ const GIVEN = [...NUMBERS, "nbytes", "topology"];
 let frame = 0; // that the page of the films shows
 let catalogue = {};
 let original = ""; // the source of the chosen algorithm
+let editor = null; // without it, there is a plain text area
+const edits = new Map(); // what was written in place of the sources, by primitive and algorithm
 let shown = 0; // counts requests, so that an answer that comes late is dropped
 
 function state() {
@@ -67,6 +69,15 @@ function state() {
   return values;
 }
 
+const edited = () => `${$("primitive").value}.${$("algorithm").value}`;
+
+function write(text) {
+  $("source").value = text;
+  editor?.set(text);
+  if (text === original) edits.delete(edited());
+  else edits.set(edited(), text);
+}
+
 function options(list, names, chosen) {
   list.replaceChildren(...names.map((name) => new Option(name || "nothing", name)));
   list.value = names.includes(chosen) ? chosen : names[0];
@@ -77,13 +88,13 @@ async function choose({ primitive, algorithm, beside, source, ...given }) {
   const names = catalogue[$("primitive").value];
   options($("algorithm"), names, algorithm);
   options($("beside"), ["", ...names], beside);
-  for (const name of GIVEN) if (given[name] !== undefined) $(name).value = given[name];
+  for (const name of GIVEN) if (given[name] !== undefined) $(name).value = inside($(name), given[name]);
   const played = [$("algorithm").value, $("beside").value].filter(Boolean);
   const facts = await Promise.all(played.map((name) => ask("facts", $("primitive").value, name)));
   for (const name of ["root", "segments"]) $(name).disabled = !facts.some((needs) => needs[name]);
   if (given.per_host === undefined) $("per_host").value = facts.some((needs) => needs.per_host) ? 2 : 1;
   original = await ask("source", $("primitive").value, $("algorithm").value);
-  $("source").value = source ?? original;
+  write(source ?? edits.get(edited()) ?? original);
   await show(given.frame);
 }
 
@@ -99,10 +110,13 @@ async function show(wanted = 0) {
   const names = [now.algorithm, ...(now.beside ? [now.beside] : [])];
   try {
     let note = "";
+    editor?.mark(null);
     if (now.source !== undefined) {
       say("Proving ...");
       const found = await ask("check", now.primitive, now.algorithm, now.source);
       if (mine !== shown) return;
+      films.classList.toggle("stale", !found.proved);
+      editor?.mark(found.line);
       if (!found.proved) return say(found.text, "wrong");
       note = found.text;
     }
@@ -111,6 +125,7 @@ async function show(wanted = 0) {
     const page = await ask("page", now.primitive, names, ...numbers, now.nbytes, now.topology ?? "", now.source ?? null);
     if (mine !== shown) return;
     films.srcdoc = page;
+    films.classList.remove("stale");
     if (wanted) films.addEventListener("load", () => films.contentWindow.postMessage({ frame: wanted }, "*"), { once: true });
     say(note, "right");
   } catch (error) {
@@ -118,22 +133,45 @@ async function show(wanted = 0) {
   }
 }
 
+function inside(field, value) {
+  if (field.type !== "number") return value;
+  const number = Math.round(Number(value)) || Number(field.min);
+  return Math.min(Math.max(number, Number(field.min)), Number(field.max));
+}
+
 function whole(event) {
-  const field = event.target;
-  const number = Math.round(Number(field.value)) || Number(field.min);
-  field.value = Math.min(Math.max(number, Number(field.min)), Number(field.max));
+  event.target.value = inside(event.target, event.target.value);
   $("root").max = $("ranks").value - 1;
   $("root").value = Math.min($("root").value, $("root").max);
   show();
 }
 
+function linked() {
+  try {
+    return JSON.parse(decodeURIComponent(location.hash.slice(1) || "{}"));
+  } catch {
+    return {}; // not a link of this page
+  }
+}
+
+async function follow() {
+  try {
+    await choose({ primitive: "allreduce", algorithm: "ring", ...linked() });
+  } catch (error) {
+    say(error.message, "wrong");
+  }
+}
+
 async function begin() {
   start();
   say("Loading Python ...");
+  import(new URL("../../playground/editor.js", import.meta.url)).then(
+    (made) => (editor = made.editor($("source"))),
+    () => {}, // the site was built without it
+  );
   try {
     catalogue = await ask("catalogue");
-    const given = location.hash.length > 1 ? JSON.parse(decodeURIComponent(location.hash.slice(1))) : {};
-    await choose({ primitive: "allreduce", algorithm: "ring", ...given });
+    await follow();
   } catch (error) {
     say(error.message, "wrong");
   }
@@ -145,7 +183,7 @@ $("beside").addEventListener("change", () => choose(state()));
 for (const name of NUMBERS) $(name).addEventListener("change", whole);
 for (const name of ["nbytes", "topology"]) $(name).addEventListener("change", () => show(frame));
 addEventListener("message", ({ source, data }) => {
-  if (source !== films.contentWindow || !Number.isInteger(data.frame)) return;
+  if (source !== films.contentWindow || !Number.isInteger(data.frame) || !films.srcdoc) return; // a film of the build
   frame = data.frame;
   remember();
 });
@@ -153,7 +191,24 @@ films.addEventListener("load", () => performance.mark("played"));
 let typing = null;
 $("source").addEventListener("input", () => {
   clearTimeout(typing);
-  typing = setTimeout(() => show(), 500);
+  typing = setTimeout(() => {
+    write($("source").value);
+    show();
+  }, 500);
 });
-$("reset").addEventListener("click", chosen);
+$("reset").addEventListener("click", () => {
+  edits.delete(edited());
+  chosen();
+});
+$("copy").addEventListener("click", async () => {
+  await navigator.clipboard.writeText(location.href);
+  say("The link is copied.", "right");
+});
+addEventListener("hashchange", follow);
+document.addEventListener("keydown", (event) => {
+  if (event.target === document.body && !event.ctrlKey && !event.altKey && !event.metaKey) {
+    films.contentWindow.postMessage({ key: event.key }, "*");
+    if (event.key === " ") event.preventDefault();
+  }
+});
 begin();
