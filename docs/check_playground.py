@@ -108,6 +108,7 @@ def visit(visitor: Visitor, address: str) -> None:
     visitor.sees("allreduce.ring on 8 ranks")
     plays(visitor)
     races(visitor)
+    solves(visitor)
     simulates(visitor)
     page.select_option("[name=primitive]", "bcast")
     page.select_option("[name=algorithm]", "two_level")
@@ -209,9 +210,34 @@ def plays(visitor: Visitor) -> None:
     place.filter(has_text="0 / 14").wait_for()
 
 
+def solves(visitor: Visitor) -> None:
+    """Take a challenge: see the task and what is wrong, mend it, and leave."""
+    page = visitor.page
+    page.select_option("[name=challenge]", "chain")
+    visitor.reads("sends block 0, which it does not hold")
+    assert "before they have it" in page.locator("#playground .task").inner_text()
+    text = page.input_value("[name=source]")
+    send, receive = (text[text.index(mark) :] for mark in ("    if place < size", "    if place > 0"))
+    visitor.types(send, receive.rstrip() + "\n" + send[: len(send) - len(receive)])
+    visitor.reads("Proved for 1 to 32 ranks.")
+    visitor.sees("bcast.chain on 8 ranks")
+    assert page.locator("[name=challenge] option", has_text="\u2713 chain").count() == 1
+    page.select_option("[name=challenge]", "logarithm")
+    visitor.reads("It is right, but it has 3 rounds on 4 ranks")
+    visitor.sees("bcast.logarithm on 8 ranks")
+    page.select_option("[name=challenge]", "")
+    visitor.sees("bcast.naive on 8 ranks")
+    page.select_option("[name=primitive]", "allreduce")
+    page.select_option("[name=algorithm]", "ring")
+    visitor.sees("allreduce.ring on 8 ranks")
+
+
 def simulates(visitor: Visitor) -> None:
     """Change the bytes and the topology; the clock follows."""
     page, clock = visitor.page, visitor.frame.locator(".now .counters")
+    page.wait_for_timeout(1000)  # so that the film is not loaded again
+    visitor.frame.locator("[data-do=last]").click()  # the editor has the keyboard
+    visitor.frame.locator("output", has_text="14 / 14").wait_for()
     before = clock.inner_text()
     page.select_option("[name=nbytes]", "67108864")
     clock.filter(has_not_text=before).wait_for()

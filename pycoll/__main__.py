@@ -17,6 +17,7 @@ from .base.command_line import Parser, until_the_reader_ends
 COMMANDS = {
     "pycoll.info": "print the versions, the MPI library, its transports, hosts and GPUs",
     "pycoll.prove": "prove algorithms, and count their rounds and bytes",
+    "pycoll.challenges": "mend small schedules, judged by the proof",
     "pycoll.draw": "draw an algorithm step by step",
     "pycoll.simulate": "simulate a collective on any number of ranks",
     "pycoll.watch": "say where each rank of a running or hung job is",

@@ -6,21 +6,18 @@ It needs neither MPI nor NumPy.  All functions take and return what JSON can hol
 from __future__ import annotations
 
 import inspect
-import linecache
-import re
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
 from .base import settings
+from .challenges.edited import examine, read
+from .challenges.tasks import CHALLENGES, judge, read_challenge
 from .draw.frames import Film, film
 from .draw.markup import tag, words
 from .draw.names import setting
 from .draw.page import described, document, introduction, player
 from .draw.sheet import style
-from .schedule.moves import Schedule
-from .schedule.proof import ProofError, prove
 from .schedule.registry import (
     PRIMITIVES,
     Algorithm,
@@ -29,17 +26,12 @@ from .schedule.registry import (
     find_schedule,
     in_levels,
     member,
-    parameters_of,
     sides,
-    whole,
     without_domains,
 )
 from .simulate.network import Network
 from .simulate.routes import Topology, check_hosts, parse
 from .simulate.run import Cluster, Ranks, sizes
-
-FILE = "<the editor>"
-SIZES = range(1, 33)  # numbers of ranks for which edited algorithms are proved
 
 
 def catalogue() -> dict[str, list[str]]:
@@ -65,64 +57,31 @@ def source(primitive: str, name: str) -> str:
 def edited(primitive: str, name: str, text: str) -> Algorithm:
     """Return the algorithm that a text defines in place of a registered one; it can use what the file of that one uses.
 
-    Raises
-    ------
-    ValueError
-        If the text does not define one algorithm.
-    Exception
-        Whatever the text raises.
+    See `pycoll.challenges.edited.read` for the errors.
     """
-    original, found = find_schedule(primitive, name), list[Algorithm]()
+    original = find_schedule(primitive, name)
 
-    def algorithm(cut: Any = whole, ordered: bool = True, **options: Any) -> Callable[[Any], Any]:
-        def register(generator: Callable[..., Schedule]) -> Callable[..., Schedule]:
-            parameters, counts = parameters_of(generator), options.get("needs_counts", False)
-            one = Algorithm(PRIMITIVES[primitive], generator.__name__, generator, cut, ordered, parameters, counts)
-            if original.levels:
-                one = in_levels(one, original.levels)
-            found.append(member(one, original.k) if original.k else one)
-            return generator
+    def adapt(found: Algorithm) -> Algorithm:
+        if original.levels:
+            found = in_levels(found, original.levels)
+        return member(found, original.k) if original.k else found
 
-        return register
-
-    names = {**original.generator.__globals__, "algorithm": algorithm}
-    linecache.cache[FILE] = len(text), None, text.splitlines(keepends=True), FILE
-    exec(compile(text, FILE, "exec"), names)
-    if len(found) != 1:
-        raise ValueError(f"the text defines {len(found)} algorithms: write one generator below @algorithm()")
-    return found[0]
+    return read(primitive, text, original.generator.__globals__, adapt)
 
 
 def check(primitive: str, name: str, text: str) -> dict[str, Any]:
-    """Prove the algorithm that a text defines, for all numbers of ranks in `SIZES`; say in which line it fails."""
-    try:
-        algorithm = edited(primitive, name, text)
-        segments = 3 if algorithm.pipelined else 1
-        for size in SIZES:
-            for root in {0, size - 1} if algorithm.primitive.rooted else {0}:
-                for hosts in (None, _hosts(size, 2)) if algorithm.knows_hosts else (None,):
-                    prove(algorithm, size, root, segments, hosts=hosts)
-    except ProofError as error:
-        line = _line_of(str(error), lambda rank: algorithm.schedule(rank, size, root, segments, hosts))
-        return {"proved": False, "text": str(error), "line": line}
-    except Exception as error:
-        here = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == FILE]
-        said = "".join(traceback.format_exception_only(error)).strip()
-        line = here[-1].lineno if here else error.lineno if isinstance(error, SyntaxError) else None
-        return {"proved": False, "text": f"line {here[-1].lineno}: {said}" if here else said, "line": line}
-    return {"proved": True, "text": f"Proved for {SIZES[0]} to {SIZES[-1]} ranks."}
+    """Prove the algorithm that a text defines; say in which line it fails."""
+    return examine(lambda: edited(primitive, name, text))._asdict()
 
 
-def _line_of(error: str, schedule: Callable[[int], Any]) -> int | None:
-    """Return the line that yields the first round that the error of a proof names; None if it names none."""
-    found = re.search(r"rank (\d+), round (\d+)", error)
-    if not found:
-        return None
-    rounds = schedule(int(found[1]))
-    for _ in range(int(found[2])):
-        next(rounds, None)
-    frame = getattr(rounds, "gi_frame", None)
-    return frame.f_lineno if frame else None
+def challenges() -> list[dict[str, Any]]:
+    """Return the challenges: their names, primitives, tasks and texts."""
+    return [each._replace(goal=None)._asdict() for each in CHALLENGES.values()]
+
+
+def judged(name: str, text: str) -> dict[str, Any]:
+    """Return whether a text solves a challenge, and if not, in which line it fails."""
+    return judge(name, text)._asdict()
 
 
 def topologies(ranks: int, ranks_per_host: int) -> list[str]:
@@ -148,14 +107,17 @@ def page(
     nbytes: int = 1 << 20,
     topology: str = "",
     text: str | None = None,
+    challenge: str = "",
 ) -> str:
     """Return an HTML page that plays one algorithm, or two of them side by side.
 
-    A `text` replaces the source of the first algorithm.  The clock is that of the simulated `topology`, see
-    `pycoll.simulate.simulate`; without one, all hosts are on one switch.
+    A `text` replaces the source of the first algorithm, or is that of a challenge.  The clock is that of the simulated
+    `topology`, see `pycoll.simulate.simulate`; without one, all hosts are on one switch.
     """
     algorithms = [find_schedule(primitive, name) for name in names]
-    if text is not None:
+    if challenge:
+        algorithms = [read_challenge(challenge, text or "")]
+    elif text is not None:
         algorithms[0] = edited(primitive, names[0], text)
     films = [_film(each, ranks, root, segments, _hosts(ranks, ranks_per_host)) for each in algorithms]
     clocks = [_clock(each, nbytes, topology) for each in films]

@@ -37,7 +37,15 @@ EDITOR = "codemirror@6.0.2", "@codemirror/lang-python@6.2.1", "esbuild@0.28.2"
 RUNTIME = ["pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json"]
 # what schedules, proofs, simulations, drawings and their docstrings need
 FILES = ["pycoll/__init__.py", "pycoll/__init__.pyi", "pycoll/playground.py"]
-PACKAGES = ["pycoll/base", "pycoll/compiler", "pycoll/draw", "pycoll/primitives", "pycoll/schedule", "pycoll/simulate"]
+PACKAGES = [
+    "pycoll/base",
+    "pycoll/challenges",
+    "pycoll/compiler",
+    "pycoll/draw",
+    "pycoll/primitives",
+    "pycoll/schedule",
+    "pycoll/simulate",
+]
 SECONDS = 120
 
 logger = logging.getLogger(__name__)

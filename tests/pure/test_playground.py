@@ -75,7 +75,17 @@ def test_wrong_algorithms_show_where(old, new, says, line):
 def test_a_right_change_is_proved():
     text = playground.source("allgather", "ring").replace("+ 1) % size, (rank - 1)", "- 1) % size, (rank + 1)")
     text = text.replace("rank - step) %", "rank + step) %").replace("rank - step - 1", "rank + step + 1")
-    assert playground.check("allgather", "ring", text) == {"proved": True, "text": "Proved for 1 to 32 ranks."}
+    proved = {"proved": True, "text": "Proved for 1 to 32 ranks.", "line": None}
+    assert playground.check("allgather", "ring", text) == proved
+
+
+def test_challenges_are_judged_and_played():
+    first, *_ = playground.challenges()
+    assert first["name"] == "chain" and first["primitive"] == "bcast" and "goal" in first
+    assert not playground.judged("chain", first["text"])["proved"]
+    right = next(each for each in playground.challenges() if each["name"] == "logarithm")
+    page = playground.page("bcast", ["naive"], 4, text=right["text"], challenge="logarithm")
+    assert "bcast.logarithm on 4 ranks" in page
 
 
 @pytest.mark.parametrize("topology", ["", "torus:4x2", "fat-tree:4x2:2", "rails:4x2"])

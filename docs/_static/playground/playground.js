@@ -54,6 +54,7 @@ const NUMBERS = ["ranks", "root", "segments", "per_host"];
 const GIVEN = [...NUMBERS, "nbytes", "topology"];
 let frame = 0; // that the page of the films shows
 let catalogue = {};
+let challenges = []; // with their names, primitives, tasks and texts
 let original = ""; // the source of the chosen algorithm
 let editor = null; // without it, there is a plain text area
 const edits = new Map(); // what was written in place of the sources, by primitive and algorithm
@@ -61,15 +62,24 @@ let shown = 0; // counts requests, so that an answer that comes late is dropped
 
 function state() {
   const values = { primitive: $("primitive").value, algorithm: $("algorithm").value, beside: $("beside").value };
+  if ($("challenge").value) values.challenge = $("challenge").value;
   for (const name of NUMBERS) if (!$(name).disabled) values[name] = Number($(name).value);
   values.nbytes = Number($("nbytes").value);
   if ($("topology").value) values.topology = $("topology").value;
   if (frame) values.frame = frame;
-  if ($("source").value !== original) values.source = $("source").value;
+  if ($("source").value !== original || values.challenge) values.source = $("source").value;
   return values;
 }
 
-const edited = () => `${$("primitive").value}.${$("algorithm").value}`;
+const edited = () => $("challenge").value || `${$("primitive").value}.${$("algorithm").value}`;
+const solved = () => JSON.parse(localStorage.getItem("pycoll-solved") ?? "[]");
+
+function listChallenges() {
+  const chosen = $("challenge").value;
+  const named = challenges.map(({ name }) => new Option((solved().includes(name) ? "\u2713 " : "") + name, name));
+  $("challenge").replaceChildren(new Option("none", ""), ...named);
+  $("challenge").value = chosen;
+}
 
 function write(text) {
   $("source").value = text;
@@ -83,7 +93,14 @@ function options(list, names, chosen) {
   list.value = names.includes(chosen) ? chosen : names[0];
 }
 
-async function choose({ primitive, algorithm, beside, source, ...given }) {
+async function choose({ primitive, algorithm, beside, source, challenge, ...given }) {
+  const task = challenges.find(({ name }) => name === challenge);
+  $("challenge").value = task?.name ?? "";
+  const shownTask = document.querySelector("#playground .task");
+  shownTask.textContent = task?.task ?? "";
+  shownTask.hidden = !task;
+  for (const name of ["primitive", "algorithm", "beside"]) $(name).disabled = Boolean(task);
+  if (task) [primitive, algorithm, beside] = [task.primitive, "naive", ""];
   options($("primitive"), Object.keys(catalogue), primitive);
   const names = catalogue[$("primitive").value];
   options($("algorithm"), names, algorithm);
@@ -93,7 +110,7 @@ async function choose({ primitive, algorithm, beside, source, ...given }) {
   const facts = await Promise.all(played.map((name) => ask("facts", $("primitive").value, name)));
   for (const name of ["root", "segments"]) $(name).disabled = !facts.some((needs) => needs[name]);
   if (given.per_host === undefined) $("per_host").value = facts.some((needs) => needs.per_host) ? 2 : 1;
-  original = await ask("source", $("primitive").value, $("algorithm").value);
+  original = task?.text ?? (await ask("source", $("primitive").value, $("algorithm").value));
   write(source ?? edits.get(edited()) ?? original);
   await show(given.frame);
 }
@@ -113,16 +130,22 @@ async function show(wanted = 0) {
     editor?.mark(null);
     if (now.source !== undefined) {
       say("Proving ...");
-      const found = await ask("check", now.primitive, now.algorithm, now.source);
+      const judge = now.challenge ? ["judged", now.challenge] : ["check", now.primitive, now.algorithm];
+      const found = await ask(...judge, now.source);
       if (mine !== shown) return;
+      if (found.proved && now.challenge) {
+        localStorage.setItem("pycoll-solved", JSON.stringify([...new Set([...solved(), now.challenge])]));
+        listChallenges();
+      }
       films.classList.toggle("stale", !found.proved);
       editor?.mark(found.line);
-      if (!found.proved) return say(found.text, "wrong");
+      if (!found.proved && !(now.challenge && found.text.startsWith("It is right"))) return say(found.text, "wrong");
       note = found.text;
     }
     const numbers = [now.ranks, now.root ?? 0, now.segments ?? 1, now.per_host ?? 1];
     options($("topology").list, await ask("topologies", now.ranks, now.per_host));
-    const page = await ask("page", now.primitive, names, ...numbers, now.nbytes, now.topology ?? "", now.source ?? null);
+    const given = [now.nbytes, now.topology ?? "", now.source ?? null, now.challenge ?? ""];
+    const page = await ask("page", now.primitive, names, ...numbers, ...given);
     if (mine !== shown) return;
     films.srcdoc = page;
     films.classList.remove("stale");
@@ -170,7 +193,8 @@ async function begin() {
     () => {}, // the site was built without it
   );
   try {
-    catalogue = await ask("catalogue");
+    [catalogue, challenges] = [await ask("catalogue"), await ask("challenges")];
+    listChallenges();
     await follow();
   } catch (error) {
     say(error.message, "wrong");
@@ -178,6 +202,7 @@ async function begin() {
 }
 
 const chosen = () => choose({ ...state(), source: undefined, per_host: undefined, frame: 0 });
+$("challenge").addEventListener("change", chosen);
 for (const name of ["primitive", "algorithm"]) $(name).addEventListener("change", chosen);
 $("beside").addEventListener("change", () => choose(state()));
 for (const name of NUMBERS) $(name).addEventListener("change", whole);
