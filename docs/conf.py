@@ -24,6 +24,7 @@ version = release = pycoll.__version__
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "catalogue",
@@ -33,7 +34,7 @@ exclude_patterns = ["_build", "_generated"]
 nitpicky = False  # in docstrings, `single backquotes` mark arguments as well as objects
 default_role = "py:obj"
 
-myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
@@ -54,6 +55,8 @@ if tags.has("online"):  # noqa: F821
         "numpy": ("https://numpy.org/doc/stable", None),
         "mpi4py": ("https://mpi4py.readthedocs.io/en/stable", None),
     }
+
+mathjax_path = "../mathjax/tex-svg.js"  # which the extension `playground` fetches
 
 copybutton_prompt_text = r"\$ "
 copybutton_prompt_is_regexp = True

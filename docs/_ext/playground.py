@@ -3,8 +3,8 @@
 ``{play} PRIMITIVE ALGORITHM [BESIDE]`` inserts a film and a link to the playground; its content is the text of the
 link, its options are the other controls.
 
-The runtime and the editor come from the npm registry once, and stay in ``docs/_generated/playground``.  Without npm or
-network, the site is built without them, and the playground says so.
+The runtime, the editor, and MathJax for the formulas of all pages come from the npm registry once, and stay in
+``docs/_generated``.  Without npm or network, the site is built without them, and the playground says so.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from pycoll import playground
 from films import film  # isort: skip
 
 VERSION = "314.0.7"
+MATHJAX = "mathjax@4.1.3"
 EDITOR = "codemirror@6.0.2", "@codemirror/lang-python@6.2.1", "esbuild@0.28.2"
 RUNTIME = ["pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json"]
 # what schedules, proofs, simulations, drawings and their docstrings need
@@ -56,9 +57,8 @@ def generate(app: Sphinx, config: Any) -> None:
     folder = Path(app.srcdir) / "_generated" / "playground"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pycoll.zip").write_bytes(package(Path(app.srcdir).parent))
-    runtime = folder / f"pyodide-{VERSION}"
-    if not runtime.exists():
-        fetch(runtime)
+    fetch(f"pyodide@{VERSION}", RUNTIME, folder / f"pyodide-{VERSION}")
+    fetch(MATHJAX, ["tex-svg.js"], folder.parent / "mathjax")
     source = Path(app.srcdir) / "_static" / "playground" / "editor.mjs"
     bundle = folder / "editor.js"
     if not bundle.exists() or bundle.stat().st_mtime < source.stat().st_mtime:
@@ -99,25 +99,27 @@ def build_editor(source: Path, bundle: Path) -> None:
         (Path(directory) / "bundle.js").rename(bundle)
 
 
-def fetch(runtime: Path) -> None:
-    """Unpack the files of the npm package of the runtime into a new folder."""
-    if not shutil.which("npm"):
-        logger.info("the playground is built without its runtime, because there is no npm")
+def fetch(package: str, names: list[str], folder: Path) -> None:
+    """Unpack files of an npm package into a new folder, unless it is there."""
+    if folder.exists():
         return
-    with tempfile.TemporaryDirectory(dir=runtime.parent) as directory:
-        command = ["npm", "pack", "--silent", f"pyodide@{VERSION}"]
+    if not shutil.which("npm"):
+        logger.info("the site is built without %s, because there is no npm", package)
+        return
+    with tempfile.TemporaryDirectory(dir=folder.parent) as directory:
+        command = ["npm", "pack", "--silent", package]
         try:
             subprocess.run(command, cwd=directory, check=True, capture_output=True, timeout=SECONDS)
         except (OSError, subprocess.SubprocessError) as error:
-            logger.info("the playground is built without its runtime: %s", error)
+            logger.info("the site is built without %s: %s", package, error)
             return
         (packed,) = Path(directory).glob("*.tgz")
         unpacked = Path(directory) / "unpacked"
         unpacked.mkdir()
         with tarfile.open(packed) as archive:
-            for name in RUNTIME:
+            for name in names:
                 (unpacked / name).write_bytes(archive.extractfile(f"package/{name}").read())
-        unpacked.rename(runtime)
+        unpacked.rename(folder)
 
 
 class Play(SphinxDirective):

@@ -149,7 +149,7 @@ def _svg(film: Film, scale: float, drawn: str, width: float, height: float) -> s
     label = f"{film.algorithm} on {setting(film)}"
     # a margin, so that strokes and marks at the edge are not clipped
     box = f"-8 -2 {width + 16:.6g} {height + 4:.6g}"
-    shown = f"width:{scale * (width + 16):.6g}px"
+    shown = f"width:{scale * (width + 16):.6g}px;--natural:{width + 16:.6g}px"
     return tag(
         "svg",
         drawn,

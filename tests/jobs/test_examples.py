@@ -28,6 +28,7 @@ EXAMPLES = {
     "gpt": (2, r"step 100: loss 2\.\d+"),
     "gpu": (2, r"skipped: .*|averaged on GPU \d+, .*: 0\.5"),
     "halo": (2, r"3 dimensions, with borders: 5 steps on 2 ranks, largest difference 0\.0"),
+    "naive_ddp": (2, r"weights \[.*\]; largest difference from one process \S+"),
     "overlap": (2, r"all-reduces in flight after computing each of 8 blocks: 0(, \d)+"),
     "own_algorithm": (2, r"chain is proved for up to 12 ranks, and correct on 2"),
     "parameter_server": (2, r"bounded: error \S+, at most \d of 3 steps behind"),
