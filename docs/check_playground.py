@@ -109,6 +109,7 @@ def visit(visitor: Visitor, address: str) -> None:
     plays(visitor)
     races(visitor)
     solves(visitor)
+    links(visitor)
     simulates(visitor)
     page.select_option("[name=primitive]", "bcast")
     page.select_option("[name=algorithm]", "two_level")
@@ -230,6 +231,18 @@ def solves(visitor: Visitor) -> None:
     page.select_option("[name=primitive]", "allreduce")
     page.select_option("[name=algorithm]", "ring")
     visitor.sees("allreduce.ring on 8 ranks")
+
+
+def links(visitor: Visitor) -> None:
+    """Follow links inside the page: they change what it shows, but not beyond its limits."""
+    page = visitor.page
+    for given, title in (
+        ('{"primitive": "scan", "algorithm": "tree", "ranks": 9999}', "scan.tree on 32 ranks"),
+        ("no link of this page", "allreduce.ring on 32 ranks"),
+        ('{"ranks": 8}', "allreduce.ring on 8 ranks"),
+    ):
+        page.evaluate("given => { location.hash = encodeURIComponent(given) }", given)
+        visitor.sees(title)
 
 
 def simulates(visitor: Visitor) -> None:
