@@ -60,6 +60,7 @@ def on_ranks(ranks: int, arguments: list[str], everything: bool) -> bool:
     if ranks > (ALL_FOLDERS if everything else 2):
         patterns = COLLECTIVES if everything else COLLECTIVES[:1]
         folders = sorted(str(path) for pattern in patterns for path in Path("tests/mpi/api").glob(f"{pattern}.py"))
+        folders = [path for path in folders if path not in MOST]
         folders += [path for path, most in MOST.items() if everything and ranks <= most]
     ignored = [f"--ignore={folder}" for folder in skipped]
     command = ["-m", "pytest", "-q", "--durations=15", "--with-mpi", *folders, *ignored, *arguments]

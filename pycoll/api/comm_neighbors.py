@@ -38,7 +38,7 @@ class NeighborMethods(Calls):
         recvbuf : buffer specification
             indegree * n elements: a block from each source.
         algorithm : str, optional
-            "direct", which is the default, or "native".
+            "direct", which is the default, "two_level" or "native".
         """
         if not self._front.run(NEIGHBOR_ALLGATHER, algorithm, sendbuf, recvbuf, None, 0):
             self._run(NEIGHBOR_ALLGATHER, sendbuf, recvbuf, None, 0, algorithm)
@@ -53,7 +53,7 @@ class NeighborMethods(Calls):
         recvbuf : buffer specification
             A block from each source, with counts and displacements.
         algorithm : str, optional
-            "direct", which is the default, or "native".
+            "direct", which is the default, "two_level" or "native".
         """
         if not self._front.run(NEIGHBOR_ALLGATHERV, algorithm, sendbuf, recvbuf, None, 0):
             self._run(NEIGHBOR_ALLGATHERV, sendbuf, recvbuf, None, 0, algorithm)
@@ -68,7 +68,7 @@ class NeighborMethods(Calls):
         recvbuf : buffer specification
             indegree * n elements: a block from each source.
         algorithm : str, optional
-            "direct", which is the default, or "native".
+            "direct", which is the default, "two_level" or "native".
         """
         if not self._front.run(NEIGHBOR_ALLTOALL, algorithm, sendbuf, recvbuf, None, 0):
             self._run(NEIGHBOR_ALLTOALL, sendbuf, recvbuf, None, 0, algorithm)
@@ -83,7 +83,7 @@ class NeighborMethods(Calls):
         recvbuf : buffer specification
             A block from each source, with counts and displacements.
         algorithm : str, optional
-            "direct", which is the default, or "native".
+            "direct", which is the default, "two_level" or "native".
         """
         if not self._front.run(NEIGHBOR_ALLTOALLV, algorithm, sendbuf, recvbuf, None, 0):
             self._run(NEIGHBOR_ALLTOALLV, sendbuf, recvbuf, None, 0, algorithm)
@@ -98,7 +98,7 @@ class NeighborMethods(Calls):
         recvbuf : buffer specification
             A block from each source, in the same form.
         algorithm : str, optional
-            "direct", which is the default, or "native".
+            "direct", which is the default, "two_level" or "native".
         """
         if not self._front.run(NEIGHBOR_ALLTOALLW, algorithm, sendbuf, recvbuf, None, 0):
             self._run(NEIGHBOR_ALLTOALLW, sendbuf, recvbuf, None, 0, algorithm)

@@ -143,7 +143,7 @@ def explain(
     """
     algorithms_of(primitive)
     if COLLECTIVES[primitive].near:
-        raise ValueError(f"{primitive} always sends each block directly, unless the call says algorithm='native'")
+        raise ValueError(f"{primitive} depends on the topology of a communicator, which explain does not know")
     if not isinstance(nbytes, int | np.integer):
         raise TypeError(f"nbytes must be an integer, not {nbytes!r}")
     if nbytes < 0:

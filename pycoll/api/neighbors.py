@@ -35,7 +35,7 @@ def neighbor_allgather(
     comm : MPI.Intracomm
         A communicator with a topology.
     algorithm : str, optional
-        "direct", which is the default, or "native".
+        "direct", which is the default, "two_level" or "native".
 
     Returns
     -------
@@ -67,7 +67,7 @@ def neighbor_allgatherv(
     comm : MPI.Intracomm
         A communicator with a topology.
     algorithm : str, optional
-        "direct", which is the default, or "native".
+        "direct", which is the default, "two_level" or "native".
 
     Returns
     -------
@@ -98,7 +98,7 @@ def neighbor_alltoall(
     comm : MPI.Intracomm
         A communicator with a topology.
     algorithm : str, optional
-        "direct", which is the default, or "native".
+        "direct", which is the default, "two_level" or "native".
 
     Returns
     -------
@@ -130,7 +130,7 @@ def neighbor_alltoallv(
     comm : MPI.Intracomm
         A communicator with a topology.
     algorithm : str, optional
-        "direct", which is the default, or "native".
+        "direct", which is the default, "two_level" or "native".
 
     Returns
     -------
@@ -161,7 +161,7 @@ def neighbor_alltoallw(
     comm : MPI.Intracomm
         A communicator with a topology.
     algorithm : str, optional
-        "direct", which is the default, or "native".
+        "direct", which is the default, "two_level" or "native".
 
     Returns
     -------

@@ -68,15 +68,14 @@ def read(primitive: str, text: str, names: Mapping[str, Any], adapt: Callable[[A
 def examine(make: Callable[[], Algorithm], goal: Goal | None = None) -> Verdict:
     """Prove the algorithm that `make` returns for all numbers of ranks in `SIZES`; then it must reach the goal."""
     try:
-        algorithm = make()
+        algorithm, missed = make(), ""
         segments = 3 if algorithm.pipelined else 1
         for size in SIZES:
             parts = algorithm.parts(size, segments)
             for root in {0, size - 1} if algorithm.primitive.rooted else {0}:
                 for hosts in (None, tuple(rank // 2 for rank in range(size))) if algorithm.knows_hosts else (None,):
                     counts = prove(algorithm, size, root, segments, partial(_share, parts), hosts)
-                    if goal and (missed := goal(algorithm, size, counts)):
-                        return Verdict(False, f"It is right, but {missed}.")
+                    missed = missed or (goal(algorithm, size, counts) if goal else "")
     except ProofError as error:
         line = _line_of(str(error), lambda rank: algorithm.schedule(rank, size, root, segments, hosts))
         return Verdict(False, str(error), line)
@@ -85,6 +84,8 @@ def examine(make: Callable[[], Algorithm], goal: Goal | None = None) -> Verdict:
         said = "".join(traceback.format_exception_only(error)).strip()
         line = here[-1].lineno if here else error.lineno if isinstance(error, SyntaxError) else None
         return Verdict(False, f"line {line}: {said}" if here else said, line)
+    if missed:
+        return Verdict(False, f"It is right, but {missed}.")
     return Verdict(True, f"Proved for {SIZES[0]} to {SIZES[-1]} ranks.")
 
 
@@ -98,7 +99,7 @@ def _line_of(error: str, schedule: Callable[[int], Any]) -> int | None:
     found = re.search(r"rank (\d+), round (\d+)", error)
     if not found:
         return None
-    rounds = schedule(int(found[1]))
+    rounds = iter(schedule(int(found[1])))
     for _ in range(int(found[2])):
         next(rounds, None)
     frame = getattr(rounds, "gi_frame", None)

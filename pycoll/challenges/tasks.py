@@ -78,7 +78,9 @@ def most_bytes(formula: str, limit: Callable[[int], float]) -> Goal:
 
 
 def one_message_a_round(algorithm: Algorithm, size: int, counts: Counts) -> str:
-    """Require that no rank sends two messages in one round."""
+    """Require at most p rounds, in which no rank sends two messages."""
+    if counts.rounds > size:
+        return f"it has {counts.rounds} rounds on {size} ranks"
     for rank in range(size):
         for moves in algorithm.schedule(rank, size):
             if (sends := sum(isinstance(move, Send) for move in moves)) > 1:

@@ -62,7 +62,7 @@ def _between_neighbors(call: ProgramKey) -> Layout:
     wanted: dict[Block, Region] = {edge: Region(RECV, *extent) for edge, extent in zip(incoming, call.recvs) if edge}
     own = {edge: region.size for edge, region in (held | wanted).items()}
     if call.counts is not None:
-        own |= dict(zip(chain(*call.neighbors.here), call.counts))
+        own = dict(zip(chain(*call.neighbors.here), call.counts)) | own
     one = next(iter(own.values()), 0)  # without counts, blocks that pass through have the same length
     return Layout(lambda edge: own.get(edge, one), held, wanted)
 

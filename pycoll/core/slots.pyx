@@ -149,7 +149,7 @@ cdef class Slots(Waiting):
         self.post(LEFT)
 
     cdef int take_turn(self, SlotCode program, Steps turn, char *send, char *recv) except -1 nogil:
-        cdef np.npy_intp slot = self.begin_turn(program.slots)
+        cdef np.npy_intp slot
         cdef Kind *kind = &kinds[program.slots]
         cdef char *bases[3]
         cdef char *at[3]
@@ -160,6 +160,7 @@ cdef class Slots(Waiting):
             if self.scratch == NULL:
                 with gil:
                     raise MemoryError
+        slot = self.begin_turn(program.slots)
         bases[SEND], bases[RECV], bases[SCRATCH] = send, recv, self.scratch
         for i in range(turn.length):
             step = &turn.steps[i]

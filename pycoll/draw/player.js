@@ -16,6 +16,7 @@ const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
 const FINE = 1000; // positions of the slider, if the clock is simulated
 const SECONDS = 1.4; // of a frame, at speed 1
 const MOST = 30; // of a simulated clock at speed 1, however many frames there are
+const LONGEST = 100; // milliseconds between two pictures that count: the page may have been hidden
 const REST = 0.7; // seconds at speed 1
 const TWEEN = 450; // milliseconds from one moment to the next after a click
 
@@ -41,6 +42,7 @@ const rate = simulated ? end / Math.min(MOST, SECONDS * last) : 1 / SECONDS; // 
 let now = 0;
 let moment = 0; // the number of the last one
 let running = 0; // the number of an animation; 0 if there is none
+let target = null; // to which a step leads that is still drawn
 slider.max = String(simulated ? FINE : last);
 
 function show(time) {
@@ -83,14 +85,14 @@ function reveal(column, matrix) {
   if (inner.left < outer.left || inner.right > outer.right) matrix.scrollLeft += inner.left - outer.left - outer.width / 2;
 }
 
-// Show the times that `at` returns for the milliseconds since now, until it returns null.
-function animate(at) {
+// Show the times that `when` returns for the milliseconds since now, until it returns null.
+function animate(when) {
   const mine = ++animate.count;
   const began = performance.now();
   running = mine;
   requestAnimationFrame(function next(clock) {
     if (running !== mine) return;
-    const time = at(Math.max(0, clock - began));
+    const time = when(Math.max(0, clock - began));
     if (time === null) return pause();
     show(time);
     requestAnimationFrame(next);
@@ -99,6 +101,8 @@ function animate(at) {
 animate.count = 0;
 
 function pause() {
+  if (target !== null) show(target);
+  target = null;
   running = 0;
   playing.setAttribute("aria-pressed", "false");
 }
@@ -109,7 +113,7 @@ function play() {
   let rested = 0; // seconds, before the first frame and after the last one
   playing.setAttribute("aria-pressed", "true");
   animate((elapsed) => {
-    const passed = ((elapsed - since) / 1000) * Number(speed.value);
+    const passed = (Math.min(elapsed - since, LONGEST) / 1000) * Number(speed.value);
     since = elapsed;
     if (now > 0 && now < end) return now + passed * rate;
     const again = looping.getAttribute("aria-pressed") === "true";
@@ -121,14 +125,16 @@ function play() {
   });
 }
 
+function at(number) {
+  return moments[Math.min(Math.max(Math.trunc(number) || 0, 0), last)];
+}
+
 function go(to) {
-  const target = moments[Math.min(Math.max(to, 0), last)];
   const from = now;
-  pause();
-  if (still || to !== moment + 1 || target <= from) return show(target);
+  if (still || to !== moment + 1 || at(to) <= from) return show(at(to));
+  target = at(to);
   animate((elapsed) => {
     if (elapsed < TWEEN) return from + ((target - from) * elapsed) / TWEEN;
-    show(target);
     return null;
   });
 }
@@ -141,12 +147,17 @@ const actions = {
   last: () => go(last),
   loop: () => looping.setAttribute("aria-pressed", String(looping.getAttribute("aria-pressed") !== "true")),
 };
+function act(action) {
+  if (target !== null || !["play", "loop"].includes(action)) pause();
+  actions[action]();
+}
+
 const keys = { " ": "play", k: "play", l: "loop", ArrowLeft: "back", ArrowRight: "next", Home: "first", End: "last" };
 
 player.addEventListener("click", (event) => {
   const button = event.target.closest("[data-do]");
   if (!button) return;
-  actions[button.dataset.do]();
+  act(button.dataset.do);
   if (event.detail) button.blur(); // clicked, not pressed by a key: let the space bar play
 });
 slider.addEventListener("input", () => {
@@ -158,19 +169,20 @@ document.addEventListener("keydown", (event) => {
   if (!action || event.ctrlKey || event.altKey || event.metaKey || event.target.closest("select, summary")) return;
   if (event.key === " " && event.target.closest("button, a")) return;
   event.preventDefault();
-  actions[action]();
+  act(action);
 });
-const dark = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]).filter((rule) => rule.media?.mediaText.includes("dark"));
+const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
+const dark = rules.filter((rule) => rule.media?.mediaText.includes("dark"));
 addEventListener("message", ({ source, data }) => {
   if (source !== parent) return;
-  if (Object.hasOwn(keys, data.key ?? "")) actions[keys[data.key]]();
-  if (Number.isInteger(data.frame)) show(moments[Math.min(data.frame, last)]);
+  if (Object.hasOwn(keys, data.key ?? "")) act(keys[data.key]);
+  if (Number.isInteger(data.frame)) show(at(data.frame));
   if (["light", "dark"].includes(data.scheme)) {
     for (const rule of dark) rule.media.mediaText = data.scheme === "dark" ? "all" : "not all";
     document.documentElement.style.colorScheme = data.scheme;
   }
 });
-const given = () => moments[Math.min(Number(location.hash.slice(1)) || 0, last)];
+const given = () => at(Number(location.hash.slice(1)));
 addEventListener("hashchange", () => show(given()));
 show(given());
 if (["#film", "#play"].includes(location.hash)) {

@@ -226,6 +226,7 @@ def _algorithm(
     from_comm = same and call.form != "persistent" and call.read is read and channel.facts.native
     registered = channel.registers and _can_use_registered(channel, primitive, operation)
     in_slots = call.form == "blocking" and slots.serves(channel, primitive, buffers.dtype, operation)
+    in_slots = in_slots and not (COLLECTIVES[primitive].near and len(_lengths(buffers)) > 1)
     key = SelectionKey(primitive, nbytes, commutative, may_be_native, from_comm, registered, in_slots, channel.near)
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
     algorithm = find(primitive, choice.algorithm)
@@ -241,7 +242,11 @@ def _size(primitive: str, buffers: CheckedBuffers, ranks: int) -> int:
     known = COLLECTIVES[primitive]
     if not known.near:
         return buffers.mean_size(ranks)
-    return 0 if known.varies else max((size for _, size in [*(buffers.sends or ()), *(buffers.recvs or ())]), default=0)
+    return 0 if known.varies else max(_lengths(buffers), default=0)
+
+
+def _lengths(buffers: CheckedBuffers) -> set[int]:
+    return {size for _, size in [*(buffers.sends or ()), *(buffers.recvs or ())]}
 
 
 def _can_use_registered(channel: Channel, primitive: str, operation: Operation | None) -> bool:

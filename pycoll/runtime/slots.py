@@ -10,8 +10,9 @@ from .. import core
 from ..arguments.check_buffers import CheckedBuffers
 from ..arguments.memory import address
 from ..arguments.ops import Operation
-from ..compiler.program import EMPTY, READY, Collective, CopyBytes, Post, Program
+from ..compiler.program import EMPTY, READY, SLOTS, Collective, CopyBytes, Post, Program
 from ..compiler.program_key import ProgramKey
+from ..compiler.storage import ALIGNMENT
 from ..schedule.registry import COLLECTIVES
 from .channel import Channel
 from .core_runs import divisor_of, loop_of
@@ -19,24 +20,31 @@ from .executable import PythonSteps
 from .recording import recorder
 from .recording.steps import Tracer
 
+MOST_RANKS = SLOTS[-1][0] // ALIGNMENT  # a slot has room for a cache line for each one
+MOST_NEIGHBORS = 64  # with more, blocks would be cut into small pieces
+
 
 def serves(channel: Channel, primitive: str, dtype: np.dtype, operation: Operation | None) -> bool:
     """Whether blocking calls without a named algorithm can run in the slots; the same on all ranks."""
     facts = channel.facts
     usable = channel.slots is not None and facts.host_count == 1 and facts.host_memory
+    usable = usable and channel.size <= MOST_RANKS
     known = COLLECTIVES[primitive]
     usable = usable and (_same_lengths(channel, primitive) if known.near else known.lengths_known)
     return usable and (operation is None or (operation.predefined and _combines(operation, dtype)))
 
 
 def _same_lengths(channel: Channel, primitive: str) -> bool:
-    """Whether all blocks of a collective between neighbors have one length, and each rank knows the edges of all."""
-    stencil = channel.topology.neighbors.stencil if channel.topology else None
-    if stencil is None or COLLECTIVES[primitive].varies:
-        return False
-    from ..schedule.neighbors import connected
+    """Whether each rank knows the edges of all, and that they have blocks of one length if its own ones have.
 
-    return connected(stencil)
+    It knows this if edges go both ways and connect all ranks: then the lengths of two neighbors are equal.
+    """
+    stencil = channel.topology.neighbors.stencil if channel.topology else None
+    if stencil is None or COLLECTIVES[primitive].varies or len(stencil.offsets) > MOST_NEIGHBORS:
+        return False
+    from ..schedule.neighbors import connected, symmetric
+
+    return symmetric(stencil) and connected(stencil)
 
 
 def _combines(operation: Operation, dtype: np.dtype) -> bool:

@@ -136,6 +136,13 @@ def around(dims: Sequence[int], periods: Sequence[bool]) -> Stencil:
 
 
 @lru_cache
+def symmetric(stencil: Stencil) -> bool:
+    """Return whether each rank receives from the ranks to which it sends, along as many edges."""
+    back = Counter(tuple(-step for step in offset) for offset in stencil.offsets)
+    return back == Counter(stencil.offsets)
+
+
+@lru_cache
 def connected(stencil: Stencil) -> bool:
     """Return whether edges lead from each rank to each other one, perhaps through others, in any direction."""
     found, new = {0}, [0]

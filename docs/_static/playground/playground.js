@@ -71,21 +71,36 @@ function state() {
   return values;
 }
 
-const edited = () => $("challenge").value || `${$("primitive").value}.${$("algorithm").value}`;
-const solved = () => JSON.parse(localStorage.getItem("pycoll-solved") ?? "[]");
+let edited = ""; // what the editor shows, as a key of `edits`
+let choices = 0; // counts choices, so that only the last one is shown
+let typing = null; // a timer: the proof begins when nothing is typed for a while
+let solved = []; // the names of challenges
+try {
+  solved = JSON.parse(localStorage.getItem("pycoll-solved") ?? "[]");
+} catch {
+  // the browser keeps nothing
+}
+
+function solve(name) {
+  solved = [...new Set([...solved, name])];
+  listChallenges();
+  try {
+    localStorage.setItem("pycoll-solved", JSON.stringify(solved));
+  } catch {
+    // it is known until the page is left
+  }
+}
 
 function listChallenges() {
   const chosen = $("challenge").value;
-  const named = challenges.map(({ name }) => new Option((solved().includes(name) ? "\u2713 " : "") + name, name));
+  const named = challenges.map(({ name }) => new Option((solved.includes(name) ? "\u2713 " : "") + name, name));
   $("challenge").replaceChildren(new Option("none", ""), ...named);
   $("challenge").value = chosen;
 }
 
-function write(text) {
-  $("source").value = text;
-  editor?.set(text);
-  if (text === original) edits.delete(edited());
-  else edits.set(edited(), text);
+function keep() {
+  if ($("source").value === original) edits.delete(edited);
+  else edits.set(edited, $("source").value);
 }
 
 function options(list, names, chosen) {
@@ -94,6 +109,8 @@ function options(list, names, chosen) {
 }
 
 async function choose({ primitive, algorithm, beside, source, challenge, ...given }) {
+  const mine = ++choices;
+  clearTimeout(typing);
   const task = challenges.find(({ name }) => name === challenge);
   $("challenge").value = task?.name ?? "";
   const shownTask = document.querySelector("#playground .task");
@@ -108,10 +125,15 @@ async function choose({ primitive, algorithm, beside, source, challenge, ...give
   for (const name of GIVEN) if (given[name] !== undefined) $(name).value = inside($(name), given[name]);
   const played = [$("algorithm").value, $("beside").value].filter(Boolean);
   const facts = await Promise.all(played.map((name) => ask("facts", $("primitive").value, name)));
+  const text = task?.text ?? (await ask("source", $("primitive").value, $("algorithm").value));
+  if (mine !== choices) return;
   for (const name of ["root", "segments"]) $(name).disabled = !facts.some((needs) => needs[name]);
   if (given.per_host === undefined) $("per_host").value = facts.some((needs) => needs.per_host) ? 2 : 1;
-  original = task?.text ?? (await ask("source", $("primitive").value, $("algorithm").value));
-  write(source ?? edits.get(edited()) ?? original);
+  edited = task?.name ?? `${$("primitive").value}.${$("algorithm").value}`;
+  original = text;
+  $("source").value = source ?? edits.get(edited) ?? original;
+  editor?.set($("source").value);
+  keep();
   await show(given.frame);
 }
 
@@ -133,10 +155,7 @@ async function show(wanted = 0) {
       const judge = now.challenge ? ["judged", now.challenge] : ["check", now.primitive, now.algorithm];
       const found = await ask(...judge, now.source);
       if (mine !== shown) return;
-      if (found.proved && now.challenge) {
-        localStorage.setItem("pycoll-solved", JSON.stringify([...new Set([...solved(), now.challenge])]));
-        listChallenges();
-      }
+      if (found.proved && now.challenge) solve(now.challenge);
       films.classList.toggle("stale", !found.proved);
       editor?.mark(found.line);
       if (!found.proved && !(now.challenge && found.text.startsWith("It is right"))) return say(found.text, "wrong");
@@ -213,16 +232,13 @@ addEventListener("message", ({ source, data }) => {
   remember();
 });
 films.addEventListener("load", () => performance.mark("played"));
-let typing = null;
 $("source").addEventListener("input", () => {
+  keep();
   clearTimeout(typing);
-  typing = setTimeout(() => {
-    write($("source").value);
-    show();
-  }, 500);
+  typing = setTimeout(show, 500);
 });
 $("reset").addEventListener("click", () => {
-  edits.delete(edited());
+  edits.delete(edited);
   chosen();
 });
 $("copy").addEventListener("click", async () => {

@@ -257,7 +257,7 @@ def test_wrong_arguments():
             comm.Neighbor_alltoallv([two, [1, 1]], [np.zeros(3), [2, 1]])
     with pytest.raises(TypeError, match=r"neighbor_allgather requires a communicator with a topology"):
         pycoll.neighbor_allgather(two, comm=WORLD)
-    with pytest.raises(ValueError, match=r"neighbor_alltoall always sends each block directly"):
+    with pytest.raises(ValueError, match=r"neighbor_alltoall depends on the topology"):
         pycoll.explain("neighbor_alltoall", nbytes=8, comm=comm)
     comm.Free()
 
@@ -362,6 +362,48 @@ def test_what_combining_needs():
         comm.Neighbor_alltoallv([np.ones(2), [1, 1]], [np.ones(2), [1, 1]], algorithm="combining")
     comm.Free()
     grid.Free()
+
+
+@pytest.mark.skipif(SIZE == 1, reason="needs two ranks")
+def test_lengths_that_differ_between_two_directions():
+    """Each edge has one length at its two ends, but a rank sends longer blocks than it receives."""
+    if SIZE % 2:
+        return  # around a ring of odd length, the lengths cannot alternate
+    comm = pycoll.Comm(WORLD).Create_cart([SIZE], [True])
+    longer = RANK % 2
+    send, found = np.random.default_rng(RANK).random((2, 3 + longer)), np.zeros((2, 4 - longer))
+    expected = np.zeros_like(found)
+    MPI.Cartcomm.Neighbor_alltoall(comm, send, expected)
+    for _ in range(2):
+        found[...] = 0
+        comm.Neighbor_alltoall(send, found)
+        assert (found == expected).all()
+    comm.Free()
+
+
+def test_many_neighbors():
+    """With more than there is room for in a slot."""
+    comm = pycoll.Comm(WORLD).Create_cart([SIZE], [True]).Create_neighborhood([(1,), (-1,)] * 600)
+    send, found = np.arange(1200.0) + RANK, np.zeros(1200)
+    expected = np.zeros(1200)
+    MPI.Distgraphcomm.Neighbor_alltoall(comm, send, expected)
+    comm.Neighbor_alltoall(send, found)
+    assert (found == expected).all()
+    comm.Free()
+
+
+@pytest.mark.skipif(SIZE == 1, reason="needs two ranks")
+@pytest.mark.parametrize("count", [2, 3000])
+def test_neighbors_on_one_side_only(count):
+    """A rank may send longer blocks than it receives, if its neighbors are on one side."""
+    comm = pycoll.Comm(WORLD).Create_cart([SIZE], [False]).Create_neighborhood([(1,)])
+    sent, received = (
+        np.ones((edges, count + rank)) for edges, rank in ((int(RANK < SIZE - 1), RANK), (int(RANK > 0), RANK - 1))
+    )
+    received[...] = 0
+    comm.Neighbor_alltoall(sent, received)
+    assert (received == 1).all()
+    comm.Free()
 
 
 @pytest.mark.parametrize(

@@ -51,3 +51,27 @@ def test_the_line_is_that_of_the_text():
 def test_a_text_has_one_algorithm():
     with pytest.raises(ValueError, match="the text defines 0 algorithms"):
         read_challenge("blank", "pass")
+
+
+def test_a_wrong_algorithm_does_not_only_miss_the_goal():
+    few = inspect.getsource(solutions.logarithm).replace("while distance < size", "while distance < size <= 4")
+    assert "ends without" in judge("logarithm", few).text
+
+
+def test_each_message_in_a_round_of_its_own_takes_too_long():
+    text = """
+@algorithm()
+def slow(rank, size):
+    for source in range(size):
+        for to in range(size):
+            if rank == source != to:
+                yield (Send(to, [(source, to)]),)
+            elif rank == to != source:
+                yield (Recv(source, [(source, to)]),)
+"""
+    assert "It is right, but it has" in judge("one_at_a_time", text).text
+
+
+def test_a_function_may_return_its_rounds():
+    text = "@algorithm()\ndef rounds(rank, size, root):\n    return [(Send(size, [0]),)]\n"
+    assert judge("chain", text).text.startswith("bcast.rounds on 1 rank")
