@@ -370,10 +370,9 @@ def test_lengths_that_differ_between_two_directions():
     if SIZE % 2:
         return  # around a ring of odd length, the lengths cannot alternate
     comm = pycoll.Comm(WORLD).Create_cart([SIZE], [True])
-    longer = RANK % 2
-    send, found = np.random.default_rng(RANK).random((2, 3 + longer)), np.zeros((2, 4 - longer))
-    expected = np.zeros_like(found)
-    MPI.Cartcomm.Neighbor_alltoall(comm, send, expected)
+    sent = [np.random.default_rng(rank).random((2, 3 + rank % 2)) for rank in range(SIZE)]
+    expected = np.array([sent[RANK - 1][1], sent[(RANK + 1) % SIZE][0]])
+    send, found = sent[RANK], np.zeros_like(expected)
     for _ in range(2):
         found[...] = 0
         comm.Neighbor_alltoall(send, found)
