@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..base.command_line import Parser, say_written
+from ..base.command_line import Parser, say_written, until_the_reader_ends
 from ..base.files import write_atomically
 from .tasks import CHALLENGES, Challenge, judge
 
@@ -23,8 +23,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("file", nargs="?", type=Path, help="with your algorithm", metavar="FILE")
     options = parser.parse_args(argv)
     if options.name is None:
-        for each in CHALLENGES.values():
-            print(f"{each.name} ({each.primitive})", textwrap.indent(textwrap.fill(each.task, 100), "    "), sep="\n")
+        with until_the_reader_ends():
+            for each in CHALLENGES.values():
+                task = textwrap.indent(textwrap.fill(each.task, 100), "    ")
+                print(f"{each.name} ({each.primitive})", task, sep="\n")
         return 0
     if options.file is None:
         return _write(CHALLENGES[options.name], parser)
