@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..base.command_line import Parser, say_written, until_the_reader_ends
 from ..base.files import write_atomically
+from ..schedule.endless import limit_rounds
 from .tasks import CHALLENGES, Challenge, judge
 
 
@@ -34,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = options.file.read_text(encoding="utf-8")
     except OSError as error:
         parser.error(f"{options.file}: {error.strerror}")
+    limit_rounds()
     verdict = judge(options.name, text)
     print(verdict.text)
     return int(not verdict.proved)

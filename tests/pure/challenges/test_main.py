@@ -40,3 +40,11 @@ def test_files_that_are_not_there(capsys):
         with pytest.raises(SystemExit):
             main(given)
         assert says in capsys.readouterr().err
+
+
+def test_a_schedule_that_never_yields(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("pycoll.schedule.endless.LIMIT", 0.2)
+    text = "@algorithm()\ndef chain(rank, size, root):\n    while True:\n        pass\n    yield ()\n"
+    (tmp_path / "chain.py").write_text(text)
+    assert main(["chain", str(tmp_path / "chain.py")]) == 1
+    assert "no round within 0.2 s" in capsys.readouterr().out
