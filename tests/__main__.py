@@ -30,13 +30,7 @@ QUICK, ALL = "2,3", "1,2,3,4,5,8"  # numbers of ranks
 # the maximum number of ranks for neighbors, for drivers, for PyTorch and for GPU buffers, with --all
 MOST = {"tests/mpi/api/test_comm_neighbors.py": 5, "tests/mpi/parallel": 4, "tests/mpi/torch": 3, "tests/gpu": 3}
 ALL_FOLDERS, ALL_CASES = 3, 2  # with more ranks, even --all only runs collectives and those above, and no slow cases
-COLLECTIVES = (
-    "test_collectives*",
-    "test_nonblocking*",
-    "test_registered*",
-    "test_requests_persistent*",
-    "test_comm_neighbors*",
-)
+COLLECTIVES = "test_collectives*", "test_nonblocking*", "test_registered*", "test_requests_persistent*"
 
 
 def selection(slow: bool, once: bool, kept: str = "") -> list[str]:
@@ -60,7 +54,6 @@ def on_ranks(ranks: int, arguments: list[str], everything: bool) -> bool:
     if ranks > (ALL_FOLDERS if everything else 2):
         patterns = COLLECTIVES if everything else COLLECTIVES[:1]
         folders = sorted(str(path) for pattern in patterns for path in Path("tests/mpi/api").glob(f"{pattern}.py"))
-        folders = [path for path in folders if path not in MOST]
         folders += [path for path, most in MOST.items() if everything and ranks <= most]
     ignored = [f"--ignore={folder}" for folder in skipped]
     command = ["-m", "pytest", "-q", "--durations=15", "--with-mpi", *folders, *ignored, *arguments]

@@ -142,7 +142,7 @@ class Play(SphinxDirective):
         except (KeyError, ValueError) as error:
             raise self.error(f"the playground cannot show {state}: {error}") from error
         root, folder = "../" * self.env.docname.count("/"), Path(self.env.srcdir) / "_generated" / "films"
-        stem = hashlib.sha256(page.encode()).hexdigest()[:16]
+        stem = hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]  # the same when the page changes
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{stem}.html").write_text(page, encoding="utf-8")
         title = " ".join([primitive, *names])

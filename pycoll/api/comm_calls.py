@@ -127,7 +127,7 @@ def _left_to_mpi(call: Call) -> bool:
     Attaching would wait for the other ranks.
     """
     neighbors = neighbors_of(call.comm)
-    buffers, operation = check(call, Topology(neighbors, "") if neighbors else None)
+    buffers, operation = check(call, Topology(neighbors) if neighbors else None)
     chosen = call.algorithm or algorithm_from_environment(call.primitive) or known_choices(call.comm)
     if chosen or not (settings.NATIVE and is_host(buffers.send) and is_host(buffers.recv)):
         return False

@@ -52,7 +52,7 @@ class ProgramKey(NamedTuple):
     @property
     def counts_missing(self) -> bool:
         """Whether this key is for the part in which the ranks exchange their counts."""
-        return self.counts is None and bool(self.count_rows)
+        return self.counts is None and self.algorithm.needs_counts and bool(self.count_rows)
 
     @property
     def count_rows(self) -> dict[int, int]:

@@ -3,8 +3,9 @@
 // or without simulation the number of the frame.  The script marks frames as `past` or `now`, sets how far the current
 // one is (--share, from 0 to 1), and marks the lines of code that are active.  A moment is a time at which a frame of some
 // film ends; the buttons go from one to the next.  The fragment #3 starts at the third moment; #film shows nothing but
-// the film and its controls, #play the film alone, again and again; the page around it gets {height}.  A page around this one gets {frame}, the number of the last moment, after each change, and
-// may send it, {key}, or {scheme}, "light" or "dark".
+// the film and its controls, #play the film alone, again and again; the page around it gets {height}.  A page around this
+// one gets {frame}, the number of the last moment, after each change, and may send it, {key}, or {scheme}, "light" or
+// "dark".
 document.documentElement.classList.add("js");
 const player = document.querySelector(".player");
 const slider = player.querySelector("input");
@@ -41,7 +42,7 @@ const end = moments[last];
 const rate = simulated ? end / Math.min(MOST, SECONDS * last) : 1 / SECONDS; // of the clock, by second at speed 1
 let now = 0;
 let moment = 0; // the number of the last one
-let running = 0; // the number of an animation; 0 if there is none
+let running = null; // an animation
 let target = null; // to which a step leads that is still drawn
 slider.max = String(simulated ? FINE : last);
 
@@ -87,9 +88,8 @@ function reveal(column, matrix) {
 
 // Show the times that `when` returns for the milliseconds since now, until it returns null.
 function animate(when) {
-  const mine = ++animate.count;
+  const mine = (running = {});
   const began = performance.now();
-  running = mine;
   requestAnimationFrame(function next(clock) {
     if (running !== mine) return;
     const time = when(Math.max(0, clock - began));
@@ -98,12 +98,10 @@ function animate(when) {
     requestAnimationFrame(next);
   });
 }
-animate.count = 0;
 
 function pause() {
   if (target !== null) show(target);
-  target = null;
-  running = 0;
+  target = running = null;
   playing.setAttribute("aria-pressed", "false");
 }
 

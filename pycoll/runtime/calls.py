@@ -241,13 +241,11 @@ class Prepared:
         return by_reference.parts(self.channel.comm, key, buffers, operation, self.bind.tag())
 
     def _exchange_counts(self) -> Iterator[Executable]:
-        rows = self.key.count_rows
-        table = np.zeros(sum(rows.values()), f"i{COUNT_BYTES}")
-        if self.key.rank in rows:
-            start = sum(count for source, count in rows.items() if source < self.key.rank)
-            table[start : start + rows[self.key.rank]] = self._own_counts()
-        buffers = CheckedBuffers(None, table, 0, table.dtype, True, None)
         key = self.key._replace(sends=(), recvs=())
+        table = np.zeros(sum(key.count_rows.values()), f"i{COUNT_BYTES}")
+        for region in layout(key).held.values():  # the row of this rank, if it has one
+            table[region.start // COUNT_BYTES :][: region.size // COUNT_BYTES] = self._own_counts()
+        buffers = CheckedBuffers(None, table, 0, table.dtype, True, None)
         if self.by_reference:
             yield from self._rounds(key, buffers, None)
         else:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mpi4py import MPI
@@ -78,15 +79,21 @@ def set_stencil(comm: MPI.Comm, stencil: Stencil) -> None:
     comm.Set_attr(_stencil_key(), stencil)
 
 
-class Topology(NamedTuple):
+@dataclass(frozen=True)
+class Topology:
     """The neighbors of this rank, and why collectives between neighbors are not possible, the same on all ranks.
 
-    `here` are the edges of each rank of this host.
+    `find_here` returns the edges of each rank of this host.
     """
 
     neighbors: Neighbors
-    problem: str
-    here: tuple[tuple[Edge, ...], ...] = ()
+    problem: str = ""
+    find_here: Callable[[], tuple[tuple[Edge, ...], ...]] = tuple
+
+    @cached_property
+    def here(self) -> tuple[tuple[Edge, ...], ...]:
+        """The edges of each rank of this host."""
+        return self.find_here()
 
     def neighbors_for(self, algorithm: Algorithm) -> Neighbors:
         """What an algorithm needs to know of the neighbors."""
@@ -104,11 +111,12 @@ def topology_of(private: MPI.Intracomm, here: Sequence[int]) -> Topology | None:
         return None
     from ..schedule.neighbors import neighbors, stencil_neighbors
 
-    if found.stencil:
-        return Topology(found, "", tuple(stencil_neighbors(rank, found.stencil).edges for rank in here))
+    if stencil := found.stencil:
+        return Topology(found, "", lambda: tuple(stencil_neighbors(rank, stencil).edges for rank in here))
     sources, destinations = _gathered(private, found)
-    local = [neighbors(rank, sources[rank].tolist(), destinations[rank].tolist()) for rank in here]
-    return Topology(found, _different(sources, destinations), tuple(each.edges for each in local))
+    local = [(rank, sources[rank].tolist(), destinations[rank].tolist()) for rank in here]
+    different = _different(sources, destinations)
+    return Topology(found, different, lambda: tuple(neighbors(*each).edges for each in local))
 
 
 def _gathered(private: MPI.Intracomm, found: Neighbors) -> tuple[list[np.ndarray], list[np.ndarray]]:

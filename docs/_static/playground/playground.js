@@ -58,7 +58,10 @@ let challenges = []; // with their names, primitives, tasks and texts
 let original = ""; // the source of the chosen algorithm
 let editor = null; // without it, there is a plain text area
 const edits = new Map(); // what was written in place of the sources, by primitive and algorithm
+let edited = ""; // what the editor shows, as a key of `edits`
 let shown = 0; // counts requests, so that an answer that comes late is dropped
+let choices = 0; // counts choices, so that only the last one is shown
+let typing = null; // a timer: the proof begins when nothing is typed for a while
 
 function state() {
   const values = { primitive: $("primitive").value, algorithm: $("algorithm").value, beside: $("beside").value };
@@ -71,9 +74,6 @@ function state() {
   return values;
 }
 
-let edited = ""; // what the editor shows, as a key of `edits`
-let choices = 0; // counts choices, so that only the last one is shown
-let typing = null; // a timer: the proof begins when nothing is typed for a while
 let solved = []; // the names of challenges
 try {
   solved = JSON.parse(localStorage.getItem("pycoll-solved") ?? "[]");

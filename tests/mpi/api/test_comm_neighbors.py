@@ -86,6 +86,15 @@ def expected(name, comm, count, dtype="f8"):
     return result
 
 
+def check_persistent(request, result, right):
+    for _ in range(2):
+        result[:] = -1
+        request.Start()
+        request.Wait()
+        np.testing.assert_array_equal(result, right)
+    request.Free()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_methods_in_all_forms(communicators, name):
     for comm in communicators:
@@ -107,13 +116,7 @@ def test_methods_in_all_forms(communicators, name):
                 send, recv, result = arguments(name, comm, count, dtype)
                 getattr(ours, f"I{name.lower()}")(send, recv, algorithm=algorithm).Wait()
                 np.testing.assert_array_equal(result, right)
-                request = getattr(ours, f"{name}_init")(send, recv, algorithm=algorithm)
-                for _ in range(2):
-                    result[:] = -1
-                    request.Start()
-                    request.Wait()
-                    np.testing.assert_array_equal(result, right)
-                request.Free()
+                check_persistent(getattr(ours, f"{name}_init")(send, recv, algorithm=algorithm), result, right)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -198,13 +201,7 @@ def check_graph(edges, hosts, algorithm, name, count):
         ours = pycoll.Comm(comm)
         getattr(ours, name)(send, recv, algorithm=algorithm)
     np.testing.assert_array_equal(result, right)
-    request = getattr(ours, f"{name}_init")(send, recv, algorithm=algorithm)
-    for _ in range(2):
-        result[:] = -1
-        request.Start()
-        request.Wait()
-        np.testing.assert_array_equal(result, right)
-    request.Free()
+    check_persistent(getattr(ours, f"{name}_init")(send, recv, algorithm=algorithm), result, right)
     comm.Free()
 
 
