@@ -1,4 +1,4 @@
-"""List the packages: pycoll/, and slurm/, which has no modules; build the compiled core.
+"""List the packages: pycoll/, and slurm/, which has no modules; build the compiled modules.
 
 Other metadata is in setup.cfg.
 """
@@ -41,27 +41,29 @@ def description():
 
 CORE = ["pairs", "steps", "waiting", "slots", "peer_addresses", "messages", "in_flight", "front", "values", "objects"]
 
-core = cythonize(
+MODULES = [*(f"core/{name}" for name in CORE), "simulate/events"]
+
+compiled = cythonize(
     [
         Extension(
-            f"pycoll.core.{name}",
-            [f"pycoll/core/{name}.pyx"],
+            f"pycoll/{name}".replace("/", "."),
+            [f"pycoll/{name}.pyx"],
             include_dirs=[numpy.get_include(), "pycoll/core"],
             depends=["pycoll/core/atomics.h", "pycoll/core/mailboxes.h"],
-            extra_compile_args=["-O3"],
+            extra_compile_args=["-O3", "-ffp-contract=off"],  # as Python: no fused multiply and add
             define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")],
         )
-        for name in CORE
+        for name in MODULES
     ],
     build_dir="build",
 )
-for extension in core:
+for extension in compiled:
     extension.optional = True  # without a compiler, the package is installed all the same
 
 setup(
     long_description=description(),
     packages=[*find_packages(include=["pycoll", "pycoll.*"]), "pycoll.job_scripts"],
     package_dir={"pycoll.job_scripts": "slurm"},
-    ext_modules=core,
+    ext_modules=compiled,
     cmdclass={"build_ext": BuildCore},
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..schedule.moves import Block, Recv, Schedule, Send
-from ..schedule.registry import Hosts, algorithm
+from ..schedule.registry import Hosts, algorithm, around, halves
 from . import gather, patterns
 from .patterns import bruck_between, gather_beside, grid_allgather, inside_allgather, one_to_all
 from .swing import swing_allgather
@@ -28,7 +28,7 @@ def naive(rank: int, size: int) -> Schedule:
     yield from one_to_all(rank, size, 0, range(size))
 
 
-@algorithm()
+@algorithm(symmetry=halves)
 def tree(rank: int, size: int) -> Schedule:
     """Recursive doubling: halves of the ranks, in which every rank has all blocks of its half, exchange their blocks.
 
@@ -43,7 +43,7 @@ def tree(rank: int, size: int) -> Schedule:
     yield from patterns.recursive_multiplying(rank, size, 2)
 
 
-@algorithm()
+@algorithm(symmetry=around)
 def ring(rank: int, size: int) -> Schedule:
     """Blocks go around the ring: each rank forwards the block that it received in the round before.
 
@@ -99,7 +99,7 @@ def two_level(rank: int, size: int, hosts: Hosts) -> Schedule:
     yield from inside_allgather(lanes, lambda lane, to: [other for other in lanes.members(lane) if other != to])
 
 
-@algorithm()
+@algorithm(symmetry=around)
 def bruck(rank: int, size: int, name: Callable[[int], Block] = int) -> Schedule:
     """Each round doubles the sequence of consecutive blocks that a rank holds, which begins with its own block.
 
@@ -180,7 +180,7 @@ def bine(rank: int, size: int) -> Schedule:
     yield from swing(rank, size)
 
 
-@algorithm(listed=(2, 8), least=1)
+@algorithm(listed=(2, 8), least=1, symmetry=around)
 def pat(rank: int, size: int, k: int) -> Schedule:
     """PAT: a binomial tree from each rank, the farthest ranks first; a message has at most k blocks.
 

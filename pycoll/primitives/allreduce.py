@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..schedule.moves import AFTER, BEFORE, Block, Combine, Copy, Recv, Reduce, Schedule, Send
-from ..schedule.registry import Hosts, algorithm, per_lane_and_host, per_port_and_rank, per_rank, two_per_segment
+from ..schedule.registry import (
+    Hosts,
+    algorithm,
+    around,
+    halves,
+    per_lane_and_host,
+    per_port_and_rank,
+    per_rank,
+    sides,
+    two_per_segment,
+)
 from . import allgather, bcast, reduce, reduce_scatter, torus
 from .double_tree import two_trees
 from .patterns import bruck_between, grid_allgather, inside_allgather, inside_reduce_scatter, reversed_allgather
@@ -43,7 +53,7 @@ def tree(rank: int, size: int) -> Schedule:
     yield from bcast.tree(rank, size, 0)
 
 
-@algorithm(cut=per_rank, ordered=False)
+@algorithm(cut=per_rank, ordered=False, symmetry=around)
 def ring(rank: int, size: int) -> Schedule:
     """Ring reduce-scatter, then ring all-gather: no all-reduce can send fewer bytes.
 
@@ -75,7 +85,7 @@ def knomial(rank: int, size: int, k: int) -> Schedule:
     yield from bcast.knomial(rank, size, 0, k)
 
 
-@algorithm()
+@algorithm(symmetry=halves)
 def recursive_doubling(rank: int, size: int) -> Schedule:
     """Halves of the ranks exchange their results; every rank combines the results of the lower and the upper half.
 
@@ -123,7 +133,7 @@ def _combine_copies(copies: Sequence[Block]) -> Schedule:
         yield (Combine(copy, 0, AFTER),)
 
 
-@algorithm(cut=per_rank, ordered=False)
+@algorithm(cut=per_rank, ordered=False, symmetry=halves)
 def rabenseifner(rank: int, size: int) -> Schedule:
     """Reduce-scatter by recursive halving, then all-gather by recursive doubling.
 
@@ -188,7 +198,7 @@ def two_level(rank: int, size: int, hosts: Hosts) -> Schedule:
     yield from inside_allgather(lanes, lambda lane, to: part(lane))
 
 
-@algorithm()
+@algorithm(symmetry=around)
 def ring_whole(rank: int, size: int) -> Schedule:
     """Whole vectors go once around the ring; every rank combines all of them in rank order.
 
@@ -209,7 +219,7 @@ def ring_whole(rank: int, size: int) -> Schedule:
     yield from _combine_copies([(source, 0) for source in range(size)])
 
 
-@algorithm()
+@algorithm(symmetry=around)
 def bruck_whole(rank: int, size: int) -> Schedule:
     """One all-gather of whole vectors in lg(p) rounds; every rank then combines all of them in rank order.
 
@@ -245,7 +255,7 @@ def swing(rank: int, size: int) -> Schedule:
     yield from allgather.swing(rank, size)
 
 
-@algorithm(cut=per_port_and_rank, ordered=False, listed=(2,), least=1)
+@algorithm(cut=per_port_and_rank, ordered=False, listed=(2,), least=1, symmetry=sides)
 def bucket(rank: int, size: int, k: int) -> Schedule:
     """The ring in each dimension of a torus of k dimensions, in turn; the vector is cut among the ports of a rank.
 

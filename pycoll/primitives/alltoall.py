@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import product
 
 from ..schedule.moves import Move, Recv, Schedule, Send
-from ..schedule.registry import Hosts, algorithm, side
+from ..schedule.registry import Hosts, algorithm, around, side
 from .patterns import scatter_beside
 from .swing import bine_alltoall
 from .topology import Lanes
 
 
-@algorithm()
+@algorithm(symmetry=around)
 def naive(rank: int, size: int) -> Schedule:
     """All sends and all receives start at once.
 
@@ -31,7 +31,7 @@ def naive(rank: int, size: int) -> Schedule:
         )
 
 
-@algorithm()
+@algorithm(symmetry=around)
 def tree(rank: int, size: int) -> Schedule:
     """Bruck: in round n, each block whose destination is d ranks away moves by 2**n ranks if bit n of d is set.
 
@@ -57,7 +57,7 @@ def _underway(rank: int, size: int, bit: int, distances: list[int]) -> list[tupl
     return [(origin, (origin + d) % size) for origin, d in zip(origins, distances)]
 
 
-@algorithm()
+@algorithm(symmetry=around)
 def ring(rank: int, size: int) -> Schedule:
     """Blocks pass from neighbor to neighbor; each rank keeps its own blocks and forwards the rest.
 
@@ -79,7 +79,7 @@ def ring(rank: int, size: int) -> Schedule:
         )
 
 
-@algorithm()
+@algorithm(symmetry=around)
 def pairwise(rank: int, size: int) -> Schedule:
     """In round n, rank r sends to rank r+n and receives from rank r-n.
 
@@ -110,7 +110,7 @@ def bine(rank: int, size: int) -> Schedule:
     yield from tree(rank, size) if size % 2 else bine_alltoall(rank, size)
 
 
-@algorithm(listed=(2, 3))
+@algorithm(listed=(2, 3), symmetry=around)
 def grid(rank: int, size: int, k: int) -> Schedule:
     """A grid of k dimensions with sides of side(p, k) ranks: a block moves along one dimension after the other.
 

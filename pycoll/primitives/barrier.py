@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..schedule.moves import Recv, Schedule, Send
-from ..schedule.registry import Hosts, algorithm
+from ..schedule.registry import Hosts, algorithm, around
 from . import bcast, reduce, topology
 from .patterns import broadcast_down, reduce_up
 
@@ -58,7 +58,7 @@ def ring(rank: int, size: int) -> Schedule:
             yield (Send(right, ()),)
 
 
-@algorithm()
+@algorithm(symmetry=around)
 def dissemination(rank: int, size: int) -> Schedule:
     """In round n every rank signals the rank 2**n after it.
 
@@ -73,7 +73,7 @@ def dissemination(rank: int, size: int) -> Schedule:
         distance *= 2
 
 
-@algorithm(listed=(4, 8))
+@algorithm(listed=(4, 8), symmetry=around)
 def recursive_multiplying(rank: int, size: int, k: int) -> Schedule:
     """As `dissemination`, with radix k: in round n every rank signals the ranks k**n, 2*k**n, ..., (k-1)*k**n after it.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..schedule.moves import Reduce, Schedule, Send
-from ..schedule.registry import Hosts, algorithm
+from ..schedule.registry import Hosts, algorithm, around, halves
 from . import allgather, patterns, reduce, scatter
 from .patterns import reversed_allgather
 from .topology import Lanes
@@ -40,7 +40,7 @@ def tree(rank: int, size: int) -> Schedule:
     yield from scatter.tree(rank, size, 0)
 
 
-@algorithm(ordered=False)
+@algorithm(ordered=False, symmetry=around)
 def ring(rank: int, size: int) -> Schedule:
     """Partial results go around the ring; each rank combines them with its own contribution and forwards them.
 
@@ -57,7 +57,7 @@ def ring(rank: int, size: int) -> Schedule:
         yield Send(right, [(rank - step) % size]), Reduce(left, [(rank - step - 1) % size])
 
 
-@algorithm(ordered=False)
+@algorithm(ordered=False, symmetry=halves)
 def recursive_halving(rank: int, size: int) -> Schedule:
     """Each round halves the set of ranks with which a rank exchanges, and the set of blocks that it combines.
 
@@ -74,7 +74,7 @@ def recursive_halving(rank: int, size: int) -> Schedule:
     yield from reversed_allgather(patterns.recursive_multiplying(rank, size, 2))
 
 
-@algorithm(ordered=False)
+@algorithm(ordered=False, symmetry=around)
 def pairwise(rank: int, size: int) -> Schedule:
     """In round n, rank r sends block r+n to rank r+n, and combines the block r that it receives from rank r-n.
 
@@ -162,7 +162,7 @@ def bine(rank: int, size: int) -> Schedule:
     yield from swing(rank, size)
 
 
-@algorithm(ordered=False, listed=(2, 8), least=1)
+@algorithm(ordered=False, listed=(2, 8), least=1, symmetry=around)
 def pat(rank: int, size: int, k: int) -> Schedule:
     """PAT, the reverse of `allgather.pat`: partial results go up a binomial tree to each rank, at most k in a message.
 

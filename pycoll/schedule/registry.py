@@ -217,6 +217,19 @@ def per_port_and_rank(size: int, segments: int, hosts: Hosts, k: int = 1) -> int
     return ports(size, k) * size
 
 
+# The grid on which the schedule of an algorithm is symmetric, see `pycoll.schedule.symmetry`; empty where it is not.
+
+
+def around(size: int) -> tuple[int, ...]:
+    """Return the grid of one dimension: each rank does what the rank before does, one rank further."""
+    return (size,)
+
+
+def halves(size: int) -> tuple[int, ...]:
+    """Return the hypercube of a power of two ranks."""
+    return (2,) * (size.bit_length() - 1) if size & (size - 1) == 0 else ()
+
+
 @dataclass(frozen=True, eq=False)
 class Algorithm:
     """A registered schedule generator and its properties."""
@@ -231,6 +244,7 @@ class Algorithm:
     k: int | None = None  # the number after the colon of its name; for a family, the smallest one
     levels: tuple[str, ...] = ()  # the kinds of domains that it tells apart, if it needs others than hosts
     needs_stencil: bool = False  # it is for neighbors at the same offsets, and for blocks of one length
+    symmetry: Callable[[int], tuple[int, ...]] | None = None
 
     @property
     def stem(self) -> str:
@@ -312,13 +326,15 @@ def algorithm(
     listed: Sequence[int] = (),
     least: int = 2,
     levels: Sequence[str] = (),
+    symmetry: Callable[..., tuple[int, ...]] | None = None,
 ) -> Callable[[Callable[..., Schedule]], Callable[..., Schedule]]:
     """Register a generator under the name of its function, for the primitive that its file is named after.
 
     `cut` returns the number of parts into which the vector is cut.  `ordered` is true if reductions keep rank order, as
     operations that do not commute require.  `needs_counts` is for algorithms in which ranks forward blocks whose sizes
-    only others know.  Their first rounds send the blocks `counts_of` to all ranks, and nothing else.  The registry
-    passes only the parameters ``rank, size, root, segments, hosts, k``; all others need defaults.
+    only others know.  Their first rounds send the blocks `counts_of` to all ranks, and nothing else.  `symmetry`
+    returns the grid on which all ranks do the same (`pycoll.schedule.symmetry`); such a schedule is simulated faster.
+    The registry passes only the parameters ``rank, size, root, segments, hosts, k``; all others need defaults.
 
     A generator with the parameter ``k`` defines a family of algorithms, such as ``knomial:4`` with k=4.  The numbers
     `listed` are in the catalogue; `find` accepts all numbers from `least`.  A generator with `levels` also defines a
@@ -344,7 +360,7 @@ def algorithm(
         before = generator.__globals__.get(name)
         if callable(before) and before not in [each.generator for each in primitive.algorithms.values()]:
             raise ValueError(f"the file of {primitive.name} already defines {name}: choose another name")
-        found = Algorithm(primitive, name, generator, cut, ordered, parameters, needs_counts)
+        found = Algorithm(primitive, name, generator, cut, ordered, parameters, needs_counts, symmetry=symmetry)
         if levels:
             primitive.families[name] = replace(found, levels=tuple(levels))
             listed_one = in_levels(primitive.families[name], tuple(levels))
@@ -436,10 +452,12 @@ def adopt(primitive: str, source: str, *names: str) -> None:
 @cache
 def member(family: Algorithm, k: int) -> Algorithm:
     """Return the algorithm of a family with this number."""
-    cut: Callable[..., int] = family.cut
-    if "k" in inspect.signature(cut).parameters:
-        cut = partial(cut, k=k)
-    return replace(family, name=f"{family.name}:{k}", k=k, cut=cut)
+
+    def of_k(function: Any) -> Any:
+        return partial(function, k=k) if function and "k" in inspect.signature(function).parameters else function
+
+    cut, symmetry = of_k(family.cut), of_k(family.symmetry)
+    return replace(family, name=f"{family.name}:{k}", k=k, cut=cut, symmetry=symmetry)
 
 
 def in_levels(family: Algorithm, levels: tuple[str, ...]) -> Algorithm:

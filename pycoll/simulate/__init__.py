@@ -16,10 +16,11 @@ from ..base.callable_module import make_callable
 from ..base.places import KINDS
 from ..primitives.direct import find_schedule
 from ..schedule.endless import timed
+from ..schedule.moves import Schedule
 from ..schedule.registry import Hosts, without_domains
 from .network import Link, Network
 from .routes import check_hosts, parse
-from .run import Cluster, Ranks, sizes
+from .run import Cluster, Outcome, Ranks, sizes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -175,34 +176,37 @@ def simulate(
     _check_root(root, ranks)
     _check_delays(delays, ranks)
     segments = settings.segments(nbytes, several) if segments is None else segments
-    run = Ranks(
-        [timed(chosen.schedule(rank, ranks, root, segments, seen)) for rank in range(ranks)],
-        Cluster(network, ranks, placed, links),
-        sizes(chosen, ranks, nbytes, segments, seen),
-        settings.longest(several) if longest is None else longest,
-    )
     starts = [float(delays.get(rank, 0.0)) for rank in range(ranks)]
-    run.run(starts)
-    return _result(run, starts)
+    cluster, together = Cluster(network, ranks, placed, links), sizes(chosen, ranks, nbytes, segments, seen)
+    longest = settings.longest(several) if longest is None else longest
+
+    def rounds() -> list[Schedule]:
+        return [timed(chosen.schedule(rank, ranks, root, segments, seen)) for rank in range(ranks)]
+
+    try:
+        from .compiled import CompiledRanks, template
+    except ImportError:  # without a compiler, and in the playground
+        return _result(Ranks(rounds(), cluster, together, longest).run(starts), starts)
+    all_rounds = template(chosen, ranks, nbytes) or rounds()
+    return _result(CompiledRanks(all_rounds, cluster, together, longest).run(starts), starts)
 
 
-def _result(run: Ranks, given: Sequence[float]) -> Simulated:
+def _result(outcome: Outcome, given: Sequence[float]) -> Simulated:
     import numpy as np  # here, because the playground imports this package where there is no NumPy
 
-    stuck = [rank for rank, end in enumerate(run.ends) if end is None]
-    if stuck:
+    starts, ends, busy = np.array(given), np.array(outcome.ends), np.array(outcome.busy)
+    if stuck := np.flatnonzero(np.isnan(ends)).tolist():
         raise RuntimeError(f"deadlock: ranks {stuck[:8]} wait forever")
-    starts, ends, busy = np.array(given), np.array(run.ends, float), np.array(run.busy)
     return Simulated(
         time=float(ends.max() - starts.min()),
         ends=ends,
         busy=busy,
         waiting=np.maximum(0.0, ends - starts - busy),  # negative only by rounding
-        messages=np.array(run.messages),
-        sent=np.array(run.sent),
-        received=np.array(run.received),
-        combined=np.array(run.combined),
-        links={port.name: Passed(port.nbytes, port.busy) for port in run.cluster.ports.values()},
+        messages=np.array(outcome.messages),
+        sent=np.array(outcome.sent),
+        received=np.array(outcome.received),
+        combined=np.array(outcome.combined),
+        links={name: Passed(*passed) for name, passed in outcome.traffic.items()},
     )
 
 

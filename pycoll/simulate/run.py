@@ -12,10 +12,12 @@ Schedules are generators, so completed rounds take no memory.
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, count
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..compiler.layout import COUNT_BYTES, split
 from ..schedule.moves import Block, Blocks, Combine, Copy, Recv, Reduce, Round, Send
@@ -23,6 +25,9 @@ from ..schedule.registry import Algorithm, Hosts, counts_of, without_domains
 from .network import Link, Network
 from .ports import Flow, Port, SimulatedMessage
 from .routes import FatTree, Hop, RankHosts, Topology, across, inside
+
+if TYPE_CHECKING:
+    import numpy as np
 
 COUNTS = counts_of(0)[0]
 KEPT = 1 << 17  # routes that are remembered; an all-to-all among thousands of ranks has millions
@@ -61,20 +66,31 @@ class Cluster:
         """Return the kind of link between two ranks, the latency, and the ports on the route."""
         here, there = self.domains[source], self.domains[to]
         if here == there:
-            link, hops = self.network.inside, inside(source, to, self.network)
-        elif isinstance(here, tuple) and isinstance(there, tuple) and here[0] == there[0]:
-            link, hops = self.network.across, across(source, to, here, there, self.network)
-        else:
-            link, hops = self.network.between, self.topology.route(source, to, self.rank_hosts)
-        ports = tuple(map(self._port, hops))
-        alpha = link.alpha + (len(ports) - 1) * (self.network.hop if link is self.network.between else 0.0)
-        return link, alpha, ports
+            ports = tuple(map(self._port, inside(source, to, self.network)))
+            return self.network.inside, self.network.inside.alpha, ports
+        if isinstance(here, tuple) and isinstance(there, tuple) and here[0] == there[0]:
+            ports = tuple(map(self._port, across(source, to, here, there, self.network)))
+            return self.network.across, self.network.across.alpha, ports
+        ports = tuple(map(self._port, self.topology.route(source, to, self.rank_hosts)))
+        return self.network.between, self.network.between.alpha + (len(ports) - 1) * self.network.hop, ports
 
     def _port(self, hop: Hop) -> Port:
         """Return the port of a hop; it is created at its first use."""
         if hop.name not in self.ports:
             self.ports[hop.name] = Port(*hop)
         return self.ports[hop.name]
+
+
+class Outcome(NamedTuple):
+    """The state of all ranks at the end, in lists or arrays with one element for each rank."""
+
+    ends: Sequence[float] | np.ndarray  # NaN for a rank that waits forever
+    busy: Sequence[float] | np.ndarray
+    messages: Sequence[int] | np.ndarray
+    sent: Sequence[int] | np.ndarray
+    received: Sequence[int] | np.ndarray
+    combined: Sequence[int] | np.ndarray
+    traffic: dict[str, tuple[int, float]]  # the bytes that passed each port, and the time in which it was busy
 
 
 class Ranks:
@@ -90,7 +106,7 @@ class Ranks:
         self.open = [0] * size  # moves of the round that are not complete
         self.finish = [0.0] * size  # the time at which the last complete move was complete
         self.processor = [0.0] * size  # the time until which the processor is busy
-        self.ends: list[float | None] = [None] * size
+        self.ends = [math.nan] * size
         self.busy = [0.0] * size
         self.messages, self.sent, self.received, self.combined = ([0] * size for _ in range(4))
         self.sends: dict[int, list[SimulatedMessage]] = {}  # sends without a matching receive yet, by pair of ranks
@@ -99,7 +115,7 @@ class Ranks:
         self.events: list[tuple[float, int, int | Port | SimulatedMessage]] = []
         self.numbers = count(size)  # numbers events, so that simultaneous events keep the order of their creation
 
-    def run(self, starts: Sequence[float]) -> None:
+    def run(self, starts: Sequence[float]) -> Outcome:
         """Run all ranks from their starts until no event is left."""
         self.events = [(start, rank, rank) for rank, start in enumerate(starts)]
         heapify(self.events)
@@ -111,6 +127,8 @@ class Ranks:
         finally:
             if collecting:
                 gc.enable()
+        traffic = {port.name: (port.nbytes, port.busy) for port in self.cluster.ports.values()}
+        return Outcome(self.ends, self.busy, self.messages, self.sent, self.received, self.combined, traffic)
 
     def handle(self, now: float, _: int, target: int | Port | SimulatedMessage) -> None:
         """Handle one event."""
