@@ -1,5 +1,6 @@
 """The pages in Chinese have the headings, programs, outputs, tables and links of those in English."""
 
+import json
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -97,3 +98,57 @@ def test_a_difference_is_found(old, new):
         ]
     )
     assert old in text and outline(text) != outline(text.replace(old, new))
+
+
+@pytest.fixture
+def build(tmp_path, monkeypatch):
+    """A function that builds a site from pages, and returns its folder."""
+    for package in ("jieba", "myst_parser"):
+        pytest.importorskip(package)
+    application = pytest.importorskip("sphinx.application")
+    monkeypatch.syspath_prepend(ROOT / "docs/_ext")
+    settings = {
+        "extensions": ["myst_parser", "languages"],
+        "html_theme": "basic",
+        "templates_path": [str(ROOT / "docs/_templates")],
+        "html_sidebars": {"**": ["translation.html"]},
+    }
+
+    def build(pages):
+        for name, text in pages.items():
+            page = tmp_path / "pages" / name
+            page.parent.mkdir(parents=True, exist_ok=True)
+            page.write_text(text, encoding="utf-8")
+        folders = tmp_path / "pages", None, tmp_path / "site", tmp_path / "doctrees"
+        application.Sphinx(*folders, "html", confoverrides=settings, status=None, warning=None).build()
+        return tmp_path / "site"
+
+    return build
+
+
+CONTENTS = "# Contents\n\n```{toctree}\n:glob:\n*/*\n*/zh/*\n```\n"
+
+
+def test_a_site_in_both_languages(build):
+    site = build(
+        {
+            "index.md": CONTENTS,
+            "guide/gradients.md": "# Gradients\n",
+            "guide/zh/gradients.md": "# 桶\n\n梯度\n分成桶。\n`pycoll` 对每个桶求\n平均值。桶由 `Bucket`\n表示。\n",
+        }
+    )
+    english, chinese = (
+        (site / "guide" / name).read_text(encoding="utf-8") for name in ("gradients.html", "zh/gradients.html")
+    )
+    assert '<html lang="en"' in english and 'href="zh/gradients.html" hreflang="zh-CN"' in english
+    assert '<html lang="zh-CN"' in chinese and 'href="../gradients.html" hreflang="en"' in chinese
+    text = re.sub("<.*?>", "", chinese)
+    assert "梯度分成桶。pycoll 对每个桶求平均值。桶由 Bucket\n表示。" in text
+    index = (site / "searchindex.js").read_text(encoding="utf-8")
+    words = json.loads(index.removeprefix("Search.setIndex(").removesuffix(")"))["terms"]
+    assert {"梯度", "平均值", "bucket"} <= set(words)
+
+
+def test_a_chinese_page_needs_an_english_version(build):
+    with pytest.raises(Exception, match="guide/zh/gradients has no English version: expected guide/en/gradients or gu"):
+        build({"index.md": CONTENTS, "guide/zh/gradients.md": "# 梯度\n"})
