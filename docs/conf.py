@@ -10,12 +10,7 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 sys.path[:0] = [str(DOCS / "_ext"), str(DOCS.parent)]
 
-import jieba  # noqa: E402
-from sphinx.search.en import SearchEnglish  # noqa: E402
-
 import pycoll  # noqa: E402
-
-jieba.setLogLevel("WARNING")
 
 project = "pycoll"
 author = "the pycoll developers"
@@ -28,6 +23,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "catalogue",
+    "languages",
     "playground",
 ]
 exclude_patterns = ["_build", "_generated"]
@@ -64,6 +60,7 @@ copybutton_prompt_is_regexp = True
 html_theme = "pydata_sphinx_theme"
 html_title = "pycoll"
 html_static_path = ["_static"]
+templates_path = ["_templates"]
 html_css_files = ["pycoll.css"]
 html_js_files = ["frames.js"]
 html_extra_path = ["_generated"]
@@ -71,6 +68,7 @@ html_theme_options = {
     "navigation_with_keys": False,
     "show_toc_level": 2,
     "header_links_before_dropdown": 5,
+    "article_header_end": ["translation"],
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
@@ -99,23 +97,3 @@ linkcheck_timeout = 20
 linkcheck_retries = 2
 linkcheck_anchors = False
 linkcheck_ignore = [r"https://doi\.org/"]  # publishers refuse automatic requests
-
-
-def name_the_language(app, page, template, context, tree):
-    """Say in the Chinese pages that they are Chinese, for fonts, screen readers and translators."""
-    if page.startswith("lessons/zh/"):
-        context["language"] = "zh-CN"
-
-
-class WordsOfBothLanguages(SearchEnglish):
-    """Finds the words of Chinese sentences, which have no spaces between them, as well as English ones."""
-
-    def split(self, text):
-        """Return the words of a text."""
-        return [*super().split(text), *(word for word in jieba.cut_for_search(text) if not word.isascii())]
-
-
-def setup(app):
-    """Register the event handler, and the search in place of the English one."""
-    app.connect("html-page-context", name_the_language)
-    app.add_search_language(WordsOfBothLanguages)

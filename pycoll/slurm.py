@@ -1,6 +1,6 @@
 """Write the job scripts for Slurm to a directory: ``python -m pycoll.slurm DIRECTORY``.
 
-The README.md among them describes the scripts and their settings.
+The README.md among them describes the scripts and their settings; README.zh.md does so in Chinese.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from .base.command_line import Parser, say_written
 from .base.files import write_atomically
 
-SCRIPTS = ("*.sbatch", "*.sh", "pmi2.py", "README.md")
+SCRIPTS = ("*.sbatch", "*.sh", "pmi2.py", "README*.md")
 
 
 def scripts() -> list[Path]:

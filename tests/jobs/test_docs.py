@@ -17,9 +17,6 @@ CHECK = ROOT / "docs/check_code.py"
 LISTED = subprocess.run([sys.executable, str(CHECK), "--list"], capture_output=True, text=True)
 PAGES = sorted(set(re.findall(r"^(?:run|source) +(.*):\d+ ", LISTED.stdout, re.MULTILINE)))
 
-# pages in Chinese have the same blocks as those in English: see tests/pure/test_docs_lessons.py
-RUN = [page for page in PAGES if not re.search(r"\bzh\b", page)]
-
 WITH_TORCH = "docs/guide/pytorch.md"
 
 
@@ -29,7 +26,7 @@ def check(page):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [once(page) if page.startswith("docs/") else page for page in RUN])
+@pytest.mark.parametrize("page", [once(page) if page.startswith("docs/") else page for page in PAGES])
 def test_code_blocks_run(page):
     if page == WITH_TORCH and not find_spec("torch"):
         pytest.skip("torch is not installed")
@@ -60,9 +57,12 @@ def test_what_must_be_installed_first(program, missing):
 
 def test_there_are_code_blocks():
     assert WITH_TORCH in PAGES
-    assert {"README.md", "README.zh.md", "docs/tutorial.md", "docs/cheatsheet.md", "pycoll/parallel/fsdp.py"} <= set(
-        PAGES
-    )
+    assert {"README.md", "docs/tutorial.md", "docs/cheatsheet.md", "pycoll/parallel/fsdp.py"} <= set(PAGES)
+
+
+def test_programs_of_pages_in_chinese_do_not_run_twice():
+    assert "docs/lessons/en/cutting.md" in PAGES
+    assert not [page for page in PAGES if re.search(r"\bzh\b", page)]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -39,7 +40,7 @@ def headings(page):
 
 
 def broken(page, link):
-    target, _, heading = link.partition("#")
+    target, _, heading = unquote(link).partition("#")
     file = (ROOT / page).parent / target if target else ROOT / page
     if not file.exists():
         return True

@@ -45,6 +45,10 @@ STATED = {
         f"in place of the size in the rules ({size_label(REGISTERED_FROM)})",
         f"is within {AS_GOOD - 1:.0%} of the fastest",
     ],
+    "docs/guide/zh/selection.md": [
+        f"内置规则中的 {size_label(REGISTERED_FROM)}",
+        f"慢不超过 {AS_GOOD - 1:.0%}",
+    ],
     "docs/guide/registered.md": [
         f"calls with less than {size_label(REGISTERED_FROM)}",
         f"at most {WORDS[MOST_LENT]} gradients at a time",
