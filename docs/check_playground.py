@@ -108,6 +108,7 @@ def visit(visitor: Visitor, address: str) -> None:
     visitor.sees("allreduce.ring on 8 ranks")
     plays(visitor)
     races(visitor)
+    exports(visitor)
     solves(visitor)
     links(visitor)
     simulates(visitor)
@@ -209,6 +210,27 @@ def plays(visitor: Visitor) -> None:
     page.locator("h1", has_text="Playground").click()
     page.keyboard.press("Home")  # without a click into the film
     place.filter(has_text="0 / 14").wait_for()
+
+
+def exports(visitor: Visitor) -> None:
+    """Save the moment as SVG, and the film as GIF and as video; a control ends a save."""
+    page, frame = visitor.page, visitor.frame
+    visitor.sets("ranks", 3)
+    visitor.sees("allreduce.ring on 3 ranks")
+    frame.locator("select").select_option("4")
+    group = frame.get_by_role("group", name="Save")
+    for name, begins in (("SVG picture", b"<svg"), ("GIF animation", b"GIF89a"), ("video", b"")):
+        with page.expect_download() as download:
+            group.get_by_role("button", name=name).press("Enter")
+        content = download.value.path().read_bytes()
+        assert content.startswith(begins) and len(content) > 1000, name
+    frame.locator("select").select_option("0.5")
+    group.get_by_role("button", name="video").press("Enter")
+    frame.locator("[data-save=video]:disabled").wait_for()
+    frame.locator("[data-do=first]").click()
+    frame.locator("[data-save=video]:enabled").wait_for(timeout=3000)
+    visitor.sets("ranks", 8)
+    visitor.sees("allreduce.ring on 8 ranks")
 
 
 def solves(visitor: Visitor) -> None:

@@ -16,8 +16,7 @@ from .challenges.tasks import CHALLENGES, judge, read_challenge
 from .draw.frames import Film, film
 from .draw.markup import tag, words
 from .draw.names import setting
-from .draw.page import described, document, introduction, player
-from .draw.sheet import style
+from .draw.page import described, document, introduction, player, scripts
 from .schedule.registry import (
     PRIMITIVES,
     Algorithm,
@@ -108,11 +107,13 @@ def page(
     topology: str = "",
     text: str | None = None,
     challenge: str = "",
+    gif: str = "",
 ) -> str:
     """Return an HTML page that plays one algorithm, or two of them side by side.
 
     A `text` replaces the source of the first algorithm, or is that of a challenge.  The clock is that of the simulated
-    `topology`, see `pycoll.simulate.simulate`; without one, all hosts are on one switch.
+    `topology`, see `pycoll.simulate.simulate`; without one, all hosts are on one switch.  `gif` is the address of
+    the GIF encoder, see `pycoll.draw.page.scripts`.
     """
     algorithms = [find_schedule(primitive, name) for name in names]
     if challenge:
@@ -124,7 +125,7 @@ def page(
     title = f"{' and '.join(map(str, algorithms))} on {setting(films[0])}"
     body = [tag("h1", words(title)), *(introduction(films[0]) if len(films) == 1 else []), player(films, clocks)]
     body += [(tag("h2", words(str(each.algorithm))) if len(films) > 1 else "") + described(each) for each in films]
-    return document(title, "".join(body), style("player.js"))
+    return document(title, "".join(body), scripts(gif))
 
 
 def _film(algorithm: Algorithm, ranks: int, root: int, segments: int, hosts: Hosts) -> Film:

@@ -27,7 +27,7 @@ from pycoll.draw.gallery import Setting, guide
 from pycoll.schedule.costs import table
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of, find
 
-from films import film  # isort: skip
+from films import GIF, film  # isort: skip
 
 FIELDS = ("Rounds:", "Messages:", "Sent:", "Received:", "Cost:", "Limits:", "Source:")
 
@@ -36,7 +36,7 @@ def generate(app: Sphinx, config: Any) -> None:
     """Draw all algorithms on 4 ranks; do not rewrite unchanged files."""
     folder = Path(app.srcdir) / "_generated" / "drawings"
     folder.mkdir(parents=True, exist_ok=True)
-    for name, content in guide(Setting()):
+    for name, content in guide(Setting(), GIF):
         path = folder / name
         if not path.exists() or path.read_text(encoding="utf-8") != content:
             path.write_text(content, encoding="utf-8")

@@ -1,10 +1,11 @@
-"""Builds what the playground loads: the package as a zip file, the Python runtime for browsers (Pyodide), an editor.
+"""Builds what the playground loads: the package as a zip file, the Python runtime for browsers (Pyodide), an editor,
+and what films load: an encoder of GIF animations.
 
 ``{play} PRIMITIVE ALGORITHM [BESIDE]`` inserts a film and a link to the playground; its content is the text of the
 link, its options are the other controls.
 
-The runtime, the editor, and MathJax for the formulas of all pages come from the npm registry once, and stay in
-``docs/_generated``.  Without npm or network, the site is built without them, and the playground says so.
+The runtime, the editor, the encoder, and MathJax for the formulas of all pages come from the npm registry once, and
+stay in ``docs/_generated``.  Without npm or network, the site is built without them, and the playground says so.
 """
 
 from __future__ import annotations
@@ -30,11 +31,15 @@ from sphinx.util.docutils import SphinxDirective
 
 from pycoll import playground
 
-from films import film  # isort: skip
+from films import GIF, film  # isort: skip
 
 VERSION = "314.0.7"
 MATHJAX = "mathjax@4.1.3"
-EDITOR = "codemirror@6.0.2", "@codemirror/lang-python@6.2.1", "esbuild@0.28.2"
+ESBUILD = "esbuild@0.28.2"
+BUNDLES = {  # by the name of their source: the packages in them, and options of esbuild
+    "editor.mjs": (["codemirror@6.0.2", "@codemirror/lang-python@6.2.1"], ["--format=esm"]),
+    "gif.mjs": (["gifenc@1.0.3"], ["--format=iife", "--global-name=gifEncoder"]),
+}
 RUNTIME = ["pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json"]
 # what schedules, proofs, simulations, drawings and their docstrings need
 FILES = ["pycoll/__init__.py", "pycoll/__init__.pyi", "pycoll/playground.py"]
@@ -59,10 +64,10 @@ def generate(app: Sphinx, config: Any) -> None:
     (folder / "pycoll.zip").write_bytes(package(Path(app.srcdir).parent))
     fetch(f"pyodide@{VERSION}", RUNTIME, folder / f"pyodide-{VERSION}")
     fetch(MATHJAX, ["tex-svg.js"], folder.parent / "mathjax")
-    source = Path(app.srcdir) / "_static" / "playground" / "editor.mjs"
-    bundle = folder / "editor.js"
-    if not bundle.exists() or bundle.stat().st_mtime < source.stat().st_mtime:
-        build_editor(source, bundle)
+    for name, (packages, options) in BUNDLES.items():
+        source, bundle = Path(app.srcdir) / "_static" / "playground" / name, (folder / name).with_suffix(".js")
+        if not bundle.exists() or bundle.stat().st_mtime < source.stat().st_mtime:
+            build(source, bundle, packages, options)
 
 
 def package(root: Path) -> bytes:
@@ -82,21 +87,27 @@ def _files(root: Path) -> list[Path]:
     return [path for path in found if path.suffix in (".py", ".css", ".js")]
 
 
-def build_editor(source: Path, bundle: Path) -> None:
-    """Bundle the editor with CodeMirror from the npm registry; without it, the playground has a plain text area."""
+def build(source: Path, bundle: Path, packages: list[str], options: list[str]) -> None:
+    """Bundle a script with packages from the npm registry, and their licenses.
+
+    Without the editor, the playground has a plain text area; without the encoder, films have no button for GIF.
+    """
     if not shutil.which("npm"):
         return
     with tempfile.TemporaryDirectory(dir=bundle.parent) as directory:
         shutil.copy(source, directory)
-        install = ["npm", "install", "--silent", "--no-audit", "--no-fund", *EDITOR]
-        make = ["npx", "esbuild", source.name, "--bundle", "--minify", "--format=esm", "--outfile=bundle.js"]
+        install = ["npm", "install", "--silent", "--no-audit", "--no-fund", *packages, ESBUILD]
+        make = ["npx", "esbuild", source.name, "--bundle", "--minify", *options, "--outfile=bundle.js"]
         try:
             for command in (install, make):
                 subprocess.run(command, cwd=directory, check=True, capture_output=True, timeout=SECONDS)
         except (OSError, subprocess.SubprocessError) as error:
-            logger.info("the playground is built without its editor: %s", error)
+            logger.info("the site is built without %s: %s", bundle.name, error)
             return
-        (Path(directory) / "bundle.js").rename(bundle)
+        licenses = [path for path in Path(directory).glob("node_modules/**/LICENSE*") if "esbuild" not in path.parts]
+        texts = {path.read_text(encoding="utf-8") for path in licenses}
+        script = (Path(directory) / "bundle.js").read_text(encoding="utf-8")
+        bundle.write_text("".join(f"/*!\n{text}*/\n" for text in sorted(texts)) + script, encoding="utf-8")
 
 
 def fetch(package: str, names: list[str], folder: Path) -> None:
@@ -138,7 +149,8 @@ class Play(SphinxDirective):
         state |= {"beside": names[1]} if names[1:] else {}
         given = {name: state[name] for name in ("root", "segments", "nbytes", "topology") if name in state}
         try:
-            page = playground.page(primitive, names, state["ranks"], ranks_per_host=state.get("per_host", 1), **given)
+            per_host = state.get("per_host", 1)
+            page = playground.page(primitive, names, state["ranks"], ranks_per_host=per_host, gif=GIF, **given)
         except (KeyError, ValueError) as error:
             raise self.error(f"the playground cannot show {state}: {error}") from error
         root, folder = "../" * self.env.docname.count("/"), Path(self.env.srcdir) / "_generated" / "films"

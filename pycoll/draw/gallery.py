@@ -12,8 +12,8 @@ from ..schedule.registry import PRIMITIVES, Algorithm, Hosts, algorithms_of, fin
 from .frames import Film, film
 from .markup import rows, tag, words
 from .names import NOTATION, busiest, cost, setting, summary
-from .page import described, document, introduction, loads, player, scroll
-from .sheet import sheet, steps, style
+from .page import described, document, introduction, loads, player, scripts, scroll
+from .sheet import sheet, steps
 
 
 class Setting(NamedTuple):
@@ -79,16 +79,16 @@ COMPARISONS = [
 GROWTH = (2, 4, 8, 16, 64, 256)
 
 
-def guide(given: Setting) -> Iterator[tuple[str, str]]:
-    """Yield all files of the site, as (name, content)."""
+def guide(given: Setting, gif: str = "") -> Iterator[tuple[str, str]]:
+    """Yield all files of the site, as (name, content); `gif` is the address of the GIF encoder, see `scripts`."""
     films = {name: [given.film(one) for one in algorithms_of(name).values()] for name in PRIMITIVES}
     yield "index.html", index(films)
     for primitive in films.values():
         for one in primitive:
             yield f"{one.algorithm.stem}.svg", sheet(one)
-            yield f"{one.algorithm.stem}.html", _algorithm_page(one, primitive)
+            yield f"{one.algorithm.stem}.html", _algorithm_page(one, primitive, gif)
     for comparison in COMPARISONS:
-        yield comparison.file, _comparison_page(comparison, given)
+        yield comparison.file, _comparison_page(comparison, given, gif)
 
 
 def index(films: dict[str, list[Film]]) -> str:
@@ -138,7 +138,7 @@ def _sent(film: Film) -> str:
     return busiest(film, lambda counts: counts.sent)
 
 
-def _algorithm_page(film: Film, beside: Sequence[Film]) -> str:
+def _algorithm_page(film: Film, beside: Sequence[Film], gif: str) -> str:
     title = f"{film.algorithm} on {setting(film)}"
     others = [
         tag("a", words(one.algorithm.name), href=f"{one.algorithm.stem}.html") for one in beside if one is not film
@@ -146,10 +146,10 @@ def _algorithm_page(film: Film, beside: Sequence[Film]) -> str:
     home = tag("a", "All collectives", href=f"index.html#{film.algorithm.primitive.name}")
     sheet_link = tag("a", "All steps on one sheet", href=f"{film.algorithm.stem}.svg")
     body = [tag("nav", home, sheet_link, *others), tag("h1", words(title)), *introduction(film)]
-    return document(title, "".join([*body, player([film]), described(film)]), style("player.js"))
+    return document(title, "".join([*body, player([film]), described(film)]), scripts(gif))
 
 
-def _comparison_page(comparison: Comparison, given: Setting) -> str:
+def _comparison_page(comparison: Comparison, given: Setting, gif: str) -> str:
     films = [given.film(find(*names)) for names in comparison.algorithms]
     home = tag("nav", tag("a", "All collectives", href="index.html"))
     body = [home, tag("h1", words(comparison.title)), tag("p", words(comparison.text)), player(films)]
@@ -157,7 +157,7 @@ def _comparison_page(comparison: Comparison, given: Setting) -> str:
     for one in films:
         body += [tag("h2", tag("a", words(str(one.algorithm)), href=f"{one.algorithm.stem}.html")), scroll(loads(one))]
     body += [tag("h2", "For growing numbers of ranks"), scroll(_growth(films))]
-    return document(comparison.title, "".join(body), style("player.js"))
+    return document(comparison.title, "".join(body), scripts(gif))
 
 
 def _side_by_side(films: Sequence[Film]) -> str:

@@ -32,28 +32,38 @@ BUTTONS = [
         "Loop (l)",
     ),
 ]
+# the formats of exports; the script shows the buttons of those that the browser can write
+FORMATS = [("svg", "SVG", "Save this moment as an SVG picture"), ("gif", "GIF", "Save the film as a GIF animation")]
+FORMATS += [("video", "Video", "Save the film as a video")]
 Clock = Sequence[float]  # the simulated time at the end of each frame, in seconds
 
 
-def document(title: str, body: str, script: str = "") -> str:
-    """Return a complete HTML page that includes the script, if one is given."""
+def document(title: str, body: str, scripts: str = "") -> str:
+    """Return a complete HTML page that ends with the scripts, if any are given."""
     head = [
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", words(title)),
         tag("link", rel="icon", href="data:,"),
-        tag("style", style("drawing.css") + style("page.css")),
+        tag("style", style("drawing.css")),  # exported pictures have this style sheet, too
+        tag("style", style("page.css")),
     ]
-    content = tag("body", tag("main", body), tag("script", script) if script else "")
+    content = tag("body", tag("main", body), scripts)
     return "<!doctype html>\n" + tag("html", tag("head", *head), content, lang="en") + "\n"
+
+
+def scripts(gif: str = "") -> str:
+    """Return the scripts of the player; `gif` is the address of the GIF encoder, without which no GIF is offered."""
+    encoder = tag("script", src=gif) if gif else ""
+    return encoder + tag("script", style("player.js") + style("export.js"))
 
 
 def page(film: Film) -> str:
     """Return a page for one film: the player, the costs, and the docstring of the algorithm."""
     title = f"{film.algorithm} on {setting(film)}"
     body = [tag("h1", words(title)), *introduction(film), player([film]), described(film)]
-    return document(title, "".join(body), style("player.js"))
+    return document(title, "".join(body), scripts())
 
 
 def introduction(film: Film) -> list[str]:
@@ -76,7 +86,12 @@ def player(films: Sequence[Film], clocks: Sequence[Clock | None] | None = None) 
     speeds = [tag("option", f"{speed}\u00d7", value=speed, selected=speed == "1") for speed in ("0.5", "1", "2", "4")]
     position = tag("output", f"0 / {last}", aria_live="polite")
     speed = tag("select", *speeds, aria_label="Speed")
-    controls = tag("div", *buttons, slider, position, speed, class_="controls")
+    exports = [
+        tag("button", words(name), type="button", title=hint, aria_label=hint, data_save=kind, hidden=kind != "svg")
+        for kind, name, hint in FORMATS
+    ]
+    group = tag("span", *exports, class_="exports", role="group", aria_label="Save")
+    controls = tag("div", *buttons, slider, position, speed, group, class_="controls")
     heads = tag("svg", markers(), class_="drawing heads", width=0, height=0, aria_hidden="true")
     stages = [_stage(film, len(films), clock) for film, clock in zip(films, clocks or [None] * len(films))]
     shown = tag("div", *stages, class_="films")

@@ -163,7 +163,7 @@ async function show(wanted = 0) {
     }
     const numbers = [now.ranks, now.root ?? 0, now.segments ?? 1, now.per_host ?? 1];
     options($("topology").list, await ask("topologies", now.ranks, now.per_host));
-    const given = [now.nbytes, now.topology ?? "", now.source ?? null, now.challenge ?? ""];
+    const given = [now.nbytes, now.topology ?? "", now.source ?? null, now.challenge ?? "", "playground/gif.js"];
     const page = await ask("page", now.primitive, names, ...numbers, ...given);
     if (mine !== shown) return;
     films.srcdoc = page;

@@ -12,11 +12,10 @@ from pycoll.draw.__main__ import main
 from pycoll.draw.frames import film
 from pycoll.draw.gallery import COMPARISONS, Setting, guide
 from pycoll.draw.markup import VOID
-from pycoll.draw.page import BUTTONS, document, page, player
-from pycoll.draw.sheet import style
+from pycoll.draw.page import BUTTONS, document, page, player, scripts
 from pycoll.schedule.registry import find
 
-from .films import ALGORITHMS, classes, each_algorithm, films
+from .films import ALGORITHMS, SVG, classes, each_algorithm, films
 
 
 class Checker(HTMLParser):
@@ -70,7 +69,7 @@ def test_two_films_run_on_one_clock(browser, tmp_path):
         [float(frame) for frame in range(len(two[1].frames))],
     ]
     ends = [clock[-1] for clock in clocks]
-    (tmp_path / "two.html").write_text(document("two", player(two, clocks), style("player.js")), encoding="utf-8")
+    (tmp_path / "two.html").write_text(document("two", player(two, clocks), scripts()), encoding="utf-8")
     window = browser.new_page()
     window.goto((tmp_path / "two.html").as_uri())
 
@@ -144,6 +143,33 @@ def test_a_browser_plays_and_steps(browser, size, tmp_path):
     stopped = window.locator("output").inner_text()
     window.wait_for_timeout(1000)
     assert window.locator("output").inner_text() == stopped and not errors
+    window.close()
+
+
+def test_a_browser_exports_the_moment_and_the_film(browser, tmp_path):
+    """The picture is whole, in the colors of the page; the video is offered if the browser can write it, GIF never."""
+    one = film(find("allreduce", "ring"), 3)
+    (tmp_path / "ring.html").write_text(page(one), encoding="utf-8")
+    window = browser.new_page(color_scheme="dark")
+    window.goto((tmp_path / "ring.html").as_uri() + "#2")
+
+    def saved(kind, press):
+        with window.expect_download() as download:
+            press(f"[data-save={kind}]")
+        return download.value.suggested_filename, download.value.path().read_bytes()
+
+    name, content = saved("svg", lambda button: window.press(button, "Enter"))
+    picture = ElementTree.fromstring(content)
+    texts = [text for element in picture.iter(f"{SVG}text") for text in element.itertext()]
+    assert name == "allreduce.ring-on-3-ranks.svg" and "allreduce.ring on 3 ranks" in texts and "step 2" in texts
+    assert sum(bool(path.get("marker-end")) for path in picture.iter(f"{SVG}path")) == len(one.frames[2].messages)
+    assert b"var(--paper)" not in content and b"fill: #14191f" in content.replace(b"rgb(20, 25, 31)", b"#14191f")
+    assert window.locator("[data-save=gif]").is_hidden()
+    window.select_option("select", "4")
+    window.press("body", "End")
+    if window.locator("[data-save=video]").is_visible():
+        name, content = saved("video", window.click)
+        assert name.endswith((".webm", ".mp4")) and len(content) > 1000
     window.close()
 
 
