@@ -1,15 +1,22 @@
-"""The arrows of a step: straight between neighbors, otherwise arcs, above to the right and below to the left."""
+"""The arrows of a step: straight between neighbors, otherwise arcs, above to the right and below to the left.
+
+Arrows are as thick as their messages are long.
+"""
 
 from __future__ import annotations
 
+from math import ceil
 from typing import NamedTuple
 
 from ..schedule.moves import Block
+from ..schedule.registry import counts_of
 from .frames import DrawnMessage, Film
 from .markup import tag, words
 from .names import load, sentence
 
-RISE, FIRST, LETTERS = 9, 6, 10  # height of an arc per column, plus a constant; height of labels
+RISE, FIRST, LETTERS = 9, 6, 12  # height of an arc per column, plus a constant; height of labels
+THINNEST, THICKEST = 1.0, 5.0  # the arrow of the whole vector is the thickest
+KINDS = "move", "combine"
 
 
 class Columns(NamedTuple):
@@ -34,6 +41,53 @@ Rows = tuple[int, int]  # the first and the last row
 Span = tuple[float, float]  # the middles of these rows
 
 
+class Head(NamedTuple):
+    """The head of arrows that are up to `thick` thick."""
+
+    thick: int
+
+    @property
+    def size(self) -> int:
+        """Its length and width."""
+        return 6 + self.thick
+
+    @property
+    def reach(self) -> float:
+        """How far its tip is from the end of the line."""
+        return self.size * 7 / 8
+
+    def name(self, kind: str) -> str:
+        """The name of the head in this color."""
+        return f"{kind}-{self.thick}"
+
+
+def head(thick: float) -> Head:
+    """Return the head of an arrow."""
+    return Head(ceil(thick))
+
+
+def markers() -> str:
+    """Return the heads of all arrows; all drawings of a document refer to them."""
+    heads = [(kind, Head(thick)) for kind in KINDS for thick in range(ceil(THINNEST), ceil(THICKEST) + 1)]
+    return tag("defs", *(_marker(kind, one) for kind, one in heads))
+
+
+def _marker(kind: str, one: Head) -> str:
+    size = {"markerWidth": one.size, "markerHeight": one.size, "markerUnits": "userSpaceOnUse"}
+    shape = tag("path", d="M0 0L8 4L0 8Z", class_=f"head {kind}")
+    return tag("marker", shape, id=one.name(kind), viewBox="0 0 8 8", refX=1, refY=4, orient="auto", **size)
+
+
+def thickness(share: float) -> float:
+    """Return the thickness of the arrow of a message with this share of the vector."""
+    return max(THINNEST, THICKEST * min(1, share))
+
+
+def _thickness(film: Film, message: DrawnMessage) -> float:
+    data = [block for block in message.blocks if not (isinstance(block, tuple) and block == counts_of(block[1]))]
+    return thickness(len(data) / film.parts)
+
+
 def rows(message: DrawnMessage, row_of: dict[Block, int]) -> Rows | None:
     """Return the rows of the blocks of a message if they are adjacent, otherwise None."""
     found = {row_of[block] for block in message.blocks if block in row_of}
@@ -54,7 +108,7 @@ def height(messages: list[DrawnMessage], rightward: bool) -> float:
 
 def straight(film: Film, message: DrawnMessage, columns: Columns, start: Span | None, end: Span | None) -> str:
     """Draw a message as a straight arrow between two columns, from and to these heights."""
-    return _arrow(film, message, _straight(message, columns, start, end))
+    return _arrow(film, message, _straight(message, columns, start, end, _thickness(film, message)))
 
 
 def arc(film: Film, message: DrawnMessage, columns: Columns) -> tuple[str, str]:
@@ -65,36 +119,40 @@ def arc(film: Film, message: DrawnMessage, columns: Columns) -> tuple[str, str]:
 
 def _arrow(film: Film, message: DrawnMessage, path: str) -> str:
     kind = "combine" if message.combined else "move"
-    line = tag("path", class_=f"arrow {kind}", d=path, pathLength=1, marker_end=f"url(#{kind})")
+    thick = _thickness(film, message)
+    look = {"style": f"stroke-width:{thick:.3g}px", "marker_end": f"url(#{head(thick).name(kind)})"}
+    line = tag("path", class_=f"arrow {kind}", d=path, pathLength=1, **look)
     return tag("g", tag("title", words(sentence(film, message))), line, class_="message")
 
 
-def _straight(message: DrawnMessage, columns: Columns, start: Span | None, end: Span | None) -> str:
+def _straight(message: DrawnMessage, columns: Columns, start: Span | None, end: Span | None, thick: float) -> str:
     """Return a path between two columns, with a bracket at each end that spans several blocks."""
     sign = 1 if message.to > message.source else -1
     left = columns.x(max(message.source, message.to)) - columns.gutter
     x = (left + 2, left + columns.gutter - 2)[::sign]
     header = columns.top + 9.5
-    y = [(sum(span) / 2 if span else header) - 3.5 * sign for span in (start, end)]
+    y = [(sum(span) / 2 if span else header) - (2.75 + thick / 3) * sign for span in (start, end)]
     inner = [x[0] + 3 * sign, x[1] - 3 * sign]
     path = ""
     for side, span in zip(inner, (start, end)):
         if span and span[1] - span[0] > 1:
             path += f"M{side:.6g} {span[0] - 6:.6g}V{span[1] + 6:.6g}"
     bracketed = end is not None and end[1] - end[0] > 1
-    return path + f"M{inner[0]:.6g} {y[0]:.6g}L{inner[1] - 2 * sign if bracketed else x[1]:.6g} {y[1]:.6g}"
+    tip = inner[1] - 2 * sign if bracketed else x[1]
+    return path + f"M{inner[0]:.6g} {y[0]:.6g}L{tip - head(thick).reach * sign:.6g} {y[1]:.6g}"
 
 
 def _arc(film: Film, message: DrawnMessage, columns: Columns) -> tuple[str, str]:
     sign = 1 if message.to > message.source else -1
     start, end = columns.middle(message.source) + 5 * sign, columns.middle(message.to) - 5 * sign
     base = columns.top - 1 if sign > 0 else columns.bottom + 1
+    thick = _thickness(film, message)
     rise = sign * (FIRST + RISE * abs(message.to - message.source)) / 0.75
     lean = (end - start) * 0.22
     path = f"M{start:.6g} {base:.6g}C{start + lean:.6g} {base - rise:.6g} {end - lean:.6g} {base - rise:.6g} "
-    path += f"{end:.6g} {base:.6g}"
+    path += f"{end:.6g} {base - sign * head(thick).reach:.6g}"
     what = ("+" if message.combined else "") + load(film, message)
     if what in ("", "+"):
         return path, ""
-    outside = base - 0.75 * rise + (-3 if sign > 0 else 10.5)
+    outside = base - 0.75 * rise + (-2.5 - thick / 2 if sign > 0 else 10 + thick / 2)
     return path, tag("text", words(what), class_="load", x=(start + end) / 2, y=outside, text_anchor="middle")

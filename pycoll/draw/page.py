@@ -12,10 +12,12 @@ from pathlib import Path
 from types import CodeType
 
 from ..schedule.costs import documented
+from .arrows import markers
 from .frames import MANY, Film
+from .legend import HEIGHT, WIDTH, Sample, legend, samples
 from .markup import rows, tag, words
 from .names import NOTATION, by_rank, cost_so_far, facts, prose, runs, sentence, setting
-from .sheet import ARROWS, legend, markers, played, style
+from .sheet import played, style
 
 KEYS = "space: play or pause \u00b7 \u2190 \u2192: step \u00b7 Home, End: first, last \u00b7 l: loop"
 # the outlines of each icon, 16 by 16; the play button has two outlines, and the style sheet shows one of them
@@ -96,10 +98,13 @@ def player(films: Sequence[Film], clocks: Sequence[Clock | None] | None = None) 
     stages = [_stage(film, len(films), clock) for film, clock in zip(films, clocks or [None] * len(films))]
     shown = tag("div", *stages, class_="films")
     keys = [tag("p", words(text), class_="keys") for text in [KEYS, *dict.fromkeys(chain(*map(legend, films)))]]
-    kinds = [tag("b", "\u2192", class_=kind) + f" {meaning} " for kind, meaning in ARROWS.items()]
-    arrows = any(film.algorithm.primitive.reduces and film.size <= MANY for film in films)
-    keys += [tag("p", *kinds, class_="keys")] if arrows else []
+    keys.append(tag("p", *map(_key, dict.fromkeys(chain(*map(samples, films)))), class_="keys"))
     return tag("section", heads, controls, shown, *keys, class_="player")
+
+
+def _key(sample: Sample) -> str:
+    picture = tag("svg", sample.picture, class_="drawing", width=WIDTH, height=HEIGHT, aria_hidden="true")
+    return tag("span", picture, words(sample.meaning), class_="sample")
 
 
 def _sign(outlines: Sequence[str]) -> str:

@@ -7,7 +7,9 @@ from importlib.resources import files
 from math import ceil
 from textwrap import wrap
 
+from .arrows import markers
 from .frames import MANY, Film
+from .legend import legend, samples
 from .markup import tag, words
 from .matrix import matrix
 from .names import caption, setting, summary
@@ -15,33 +17,11 @@ from .svg import Drawing
 
 WIDTH, NARROWEST, SPACE, LINE = 1240, 640, 30, 17
 XMLNS = "http://www.w3.org/2000/svg"
-LEGEND = "\u2713 finished \u00b7 faded: no longer needed \u00b7 thick edge: written in this step"
-ARROWS = {"move": "stored on arrival", "combine": "combined on arrival"}
 
 
 def style(name: str) -> str:
     """Return the text of a file in this package."""
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def markers() -> str:
-    """Return the heads of both kinds of arrows; all drawings of a document refer to them."""
-    heads = [
-        tag(
-            "marker",
-            tag("path", d="M0 0L8 4L0 8Z", class_=f"head {kind}"),
-            id=kind,
-            viewBox="0 0 8 8",
-            refX=7,
-            refY=4,
-            markerWidth=7,
-            markerHeight=7,
-            orient="auto",
-            markerUnits="userSpaceOnUse",
-        )
-        for kind in ARROWS
-    ]
-    return tag("defs", *heads)
 
 
 def played(film: Film) -> list[tuple[str, float, float]]:
@@ -52,18 +32,6 @@ def played(film: Film) -> list[tuple[str, float, float]]:
     return [(drawing.frame(index), drawing.width, drawing.height) for index in range(len(film.frames))]
 
 
-def legend(film: Film) -> list[str]:
-    """Return explanations of colors and marks."""
-    if film.size > MANY:
-        return ["\u2192 sends to, \u2190 receives from, + receives from and combines; bar: finished fraction"]
-    if film.hears:
-        return ["blocks: the ranks that a rank has heard from, directly or through others", LEGEND]
-    if film.algorithm.primitive.reduces:
-        return ["stripes: the contributing ranks, in the order of combination", LEGEND]
-    counts = ["#1: the counts of blocks from rank 1"] if film.counts_traffic else []
-    return ["colors: the rank that the block comes from", *counts, LEGEND]
-
-
 def sheet(film: Film) -> str:
     """Return a complete SVG document; its view #steps is the picture without the text around it."""
     drawn, width, tall = steps(film)
@@ -71,8 +39,7 @@ def sheet(film: Film) -> str:
     head, top = _lines([(f"{film.algorithm} on {setting(film)}", "name"), *_captions(film)], total)
     vector = [] if film.hears else ["Z: bytes of the whole vector; formulas in brackets"]
     keys, height = _lines([(line, "text") for line in [*vector, *legend(film)]], total, top + tall)
-    if film.algorithm.primitive.reduces and film.size <= MANY:
-        keys += _arrow_legend(height)
+    keys += _samples(film, height)
     size = {"width": total + 40, "height": height + 40}
     view = tag("view", id="steps", viewBox=_box(0, top, width, tall))
     paper = tag("rect", class_="paper", x=-20, y=-16, **size)
@@ -119,10 +86,11 @@ def _lines(texts: Sequence[tuple[str, str]], width: float, top: float = 0) -> tu
     return drawn, top + LINE
 
 
-def _arrow_legend(top: float) -> list[str]:
-    drawn = []
-    for column, (kind, meaning) in enumerate(ARROWS.items()):
-        left, y = column * 170, top - 10
-        drawn.append(tag("path", class_=f"sample {kind}", d=f"M{left} {y:.6g}h28", marker_end=f"url(#{kind})"))
-        drawn.append(tag("text", meaning, class_="text", x=left + 36, y=y + 4))
+def _samples(film: Film, top: float) -> list[str]:
+    """Return the samples of the legend side by side."""
+    drawn, left = [], 0.0
+    for picture, meaning in samples(film):
+        drawn.append(tag("g", picture, transform=f"translate({left:.6g} {top - 17:.6g})"))
+        drawn.append(tag("text", words(meaning), class_="text", x=left + 44, y=top - 6))
+        left += 64 + 6.2 * len(meaning)
     return drawn

@@ -41,6 +41,19 @@ def test_sheets_are_xml_with_an_arrow_for_each_message(algorithm):
         assert drawn == [len(frame.messages) for frame in one.frames]
 
 
+def thicknesses(markup):
+    return [float(one) for one in re.findall(r'class="arrow \w+"[^>]*stroke-width:([\d.]+)px', markup)]
+
+
+def test_arrows_are_as_thick_as_their_messages_are_long():
+    """Halving sends a half, a quarter and an eighth of the vector; a tree sends all of it."""
+    halving = Drawing(film(find("reduce_scatter", "recursive_halving"), 8))
+    half, quarter, eighth = (set(thicknesses(halving.frame(step))) for step in (1, 2, 3))
+    (whole,) = set(thicknesses(Drawing(film(find("bcast", "tree"), 8)).frame(1)))
+    assert half == {whole / 2} and quarter == {whole / 4} and max(eighth) < whole / 4
+    assert "Z/4 bytes" in sheet(halving.film)
+
+
 @each_algorithm
 def test_pictures_stay_inside_their_frame(algorithm):
     for one in films(algorithm, 4, 8, segments=2):
