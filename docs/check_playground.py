@@ -132,6 +132,14 @@ def visit(visitor: Visitor, address: str) -> None:
     page.select_option("[name=algorithm]", "ring")
     visitor.reads("rank")
     assert "+ 2) % size" in page.input_value("[name=source]"), "the change is kept"
+    picture = page.locator("#playground figure.waiting")
+    assert picture.is_hidden(), "no rank waits"
+    visitor.clicks("reset")
+    visitor.types(
+        "), Recv(left, [(rank - step - 1) % size])", "),\n        yield Recv(left, [(rank - step - 1) % size]),"
+    )
+    visitor.reads("deadlock: rank 0 waits for rank 1")
+    assert picture.locator(".rank.cycle").count() == 2, "both ranks of the deadlock are drawn"
     visitor.clicks("reset")
     page.wait_for_function("!document.querySelector('#playground output').textContent")
     visitor.types("range(size - 1)", "range(size-1)")

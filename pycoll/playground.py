@@ -11,12 +11,13 @@ from itertools import accumulate
 from typing import Any
 
 from .base import settings
-from .challenges.edited import examine, read
+from .challenges.edited import Verdict, examine, read
 from .challenges.tasks import CHALLENGES, judge, read_challenge
 from .draw.frames import Film, film
 from .draw.markup import tag, words
 from .draw.names import setting
 from .draw.page import described, document, introduction, player, scripts
+from .draw.waiting import waiting
 from .schedule.registry import (
     PRIMITIVES,
     Algorithm,
@@ -69,8 +70,13 @@ def edited(primitive: str, name: str, text: str) -> Algorithm:
 
 
 def check(primitive: str, name: str, text: str) -> dict[str, Any]:
-    """Prove the algorithm that a text defines; say in which line it fails."""
-    return examine(lambda: edited(primitive, name, text))._asdict()
+    """Prove the algorithm that a text defines; say in which line it fails, and draw the ranks that wait forever."""
+    return _drawn(examine(lambda: edited(primitive, name, text)))
+
+
+def _drawn(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict with a picture in place of the waiting ranks, which is empty if there are none."""
+    return verdict._asdict() | {"waiting": waiting(verdict.waiting) if verdict.waiting else ""}
 
 
 def challenges() -> list[dict[str, Any]]:
@@ -79,8 +85,8 @@ def challenges() -> list[dict[str, Any]]:
 
 
 def judged(name: str, text: str) -> dict[str, Any]:
-    """Return whether a text solves a challenge, and if not, in which line it fails."""
-    return judge(name, text)._asdict()
+    """Return whether a text solves a challenge, and if not, in which line it fails, and which ranks wait forever."""
+    return _drawn(judge(name, text))
 
 
 def topologies(ranks: int, ranks_per_host: int) -> list[str]:

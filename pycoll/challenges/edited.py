@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from ..schedule.diagnosis import Waiting
 from ..schedule.moves import Schedule
 from ..schedule.proof import Counts, ProofError, prove
 from ..schedule.registry import PRIMITIVES, Algorithm, parameters_of, whole
@@ -19,11 +20,12 @@ Goal = Callable[[Algorithm, int, Counts], str]  # what a right algorithm still l
 
 
 class Verdict(NamedTuple):
-    """Whether an algorithm is right, in words, and the line of the text that is not."""
+    """Whether an algorithm is right, in words, the line of the text that is not, and the ranks that wait forever."""
 
     proved: bool
     text: str
     line: int | None = None
+    waiting: Waiting | None = None
 
 
 def read(primitive: str, text: str, names: Mapping[str, Any], adapt: Callable[[Algorithm], Algorithm]) -> Algorithm:
@@ -78,7 +80,7 @@ def examine(make: Callable[[], Algorithm], goal: Goal | None = None) -> Verdict:
                     missed = missed or (goal(algorithm, size, counts) if goal else "")
     except ProofError as error:
         line = _line_of(str(error), lambda rank: algorithm.schedule(rank, size, root, segments, hosts))
-        return Verdict(False, str(error), line)
+        return Verdict(False, str(error), line, error.waiting)
     except Exception as error:
         here = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == FILE]
         said = "".join(traceback.format_exception_only(error)).strip()

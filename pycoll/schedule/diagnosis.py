@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from numbers import Integral
+from typing import NamedTuple
 
 from ..base.numbers import MOST, listed, ranks_named
 from .moves import AFTER, BEFORE, Blocks, Combine, Copy, Move, Recv, Reduce, Round, Send
@@ -67,19 +68,43 @@ def _wrong_move(move: Move, size: int) -> str | None:
     return f"{move} has block {unhashable[0]!r}, which is not hashable" if unhashable else None
 
 
+class Waiting(NamedTuple):
+    """Which ranks wait for which when no round can run.
+
+    `waits` has the ranks that each rank waits for; None if it has finished.  `cycle` has the ranks of a deadlock, each
+    of which waits for the next one, and the last one for the first; it is empty if there is another cause.
+    """
+
+    waits: list[list[int] | None]
+    cycle: list[int]
+
+
 class Stuck:
     """A state in which no round can run.  `rounds` are the current rounds by rank; None if the rank has finished."""
 
     def __init__(self, rounds: Sequence[Round | None], steps: Sequence[int]) -> None:
         self.rounds, self.steps = rounds, steps
 
+    @property
+    def waiting(self) -> Waiting:
+        """Who waits for whom."""
+        waits = [
+            None if moves is None else self.awaited(rank) or self.held_up_by(rank)[:1]
+            for rank, moves in enumerate(self.rounds)
+        ]
+        return Waiting(waits, self.cycle(self.chain(self.ranks()[0])))
+
+    def ranks(self) -> list[int]:
+        """Return the ranks that wait for a partner whose current round does not match."""
+        return [rank for rank, moves in enumerate(self.rounds) if moves and self.awaited(rank)]
+
     def explain(self) -> str:
         """Return the cause in one line, followed by lines about the messages that each rank waits for."""
-        ranks = [rank for rank, moves in enumerate(self.rounds) if moves and self.awaited(rank)]
+        ranks = self.ranks()
         lines = [f"  {line}" for rank in ranks[:MOST] for line in self.waits(rank)]
         if len(ranks) > MOST:
             lines.append(f"  ... and {len(ranks) - MOST} more ranks wait")
-        return "\n".join([self.cause(ranks[0]), *lines])
+        return "\n".join([self.cause(self.chain(ranks[0])), *lines])
 
     def awaited(self, rank: int) -> list[int]:
         """Return the partners of this rank whose current rounds do not have the matching messages."""
@@ -91,21 +116,36 @@ class Stuck:
             or incoming(moves, peer) != outgoing(self.rounds[peer], rank)
         ]
 
-    def cause(self, rank: int) -> str:
-        """Follow the chain of waiting ranks from a rank to the cause, and describe the cause."""
+    def chain(self, rank: int) -> list[int]:
+        """Follow the waiting ranks from a rank.
+
+        The chain ends with a rank that has finished, that disagrees with the one before it, or that is in it twice.
+        """
         chain = [rank]
         while True:
             for peer in self.held_up_by(chain[-1]):
-                here = chain[-1]
-                if self.rounds[peer] is None:
-                    lost = "receives" if outgoing(self.rounds[here], peer) else "sends"
-                    return f"a message that no one {lost}: rank {here} waits for rank {peer}, which has finished"
-                if self.disagree(here, peer):
-                    return f"ranks {here} and {peer} disagree about the messages between them"
-                if peer in chain:
-                    cycle = [*chain[chain.index(peer) :], peer]
-                    return f"deadlock: {listed([f'rank {a} waits for rank {b}' for a, b in pairwise(cycle)])}"
+                ends = self.rounds[peer] is None or self.disagree(chain[-1], peer) or peer in chain
                 chain.append(peer)
+                if ends:
+                    return chain
+
+    def cycle(self, chain: list[int]) -> list[int]:
+        """Return the ranks in the cycle at the end of a chain; empty if it ends otherwise."""
+        *before, last = chain
+        around = last in before and not self.disagree(before[-1], last)
+        return chain[chain.index(last) : -1] if around else []
+
+    def cause(self, chain: list[int]) -> str:
+        """Describe the end of a chain of waiting ranks."""
+        here, peer = chain[-2:]
+        if self.rounds[peer] is None:
+            lost = "receives" if outgoing(self.rounds[here], peer) else "sends"
+            return f"a message that no one {lost}: rank {here} waits for rank {peer}, which has finished"
+        cycle = self.cycle(chain)
+        if not cycle:
+            return f"ranks {here} and {peer} disagree about the messages between them"
+        steps = pairwise([*cycle, cycle[0]])
+        return f"deadlock: {listed([f'rank {a} waits for rank {b}' for a, b in steps])}"
 
     def held_up_by(self, rank: int) -> list[int]:
         """Return the path to the rank that this one waits for, through partners whose rounds match.

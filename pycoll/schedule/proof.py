@@ -21,7 +21,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from ..base.numbers import listed, ranks_named
-from .diagnosis import Stuck, messages, peers, wrong_contributions, wrong_form
+from .diagnosis import Stuck, Waiting, messages, peers, wrong_contributions, wrong_form
 from .endless import timed
 from .moves import AFTER, RECEIVES, Block, Blocks, Combine, Copy, Move, Recv, Reduce, Round, Send, check_round
 from .neighbors import Neighbors
@@ -33,7 +33,11 @@ MOST_ROUNDS = 200_000  # of one rank; a longer schedule is considered endless
 
 
 class ProofError(AssertionError):
-    """Raised if a schedule does not do what its primitive promises."""
+    """Raised if a schedule does not do what its primitive promises; with the `waiting` ranks if no round can run."""
+
+    def __init__(self, text: str, waiting: Waiting | None = None) -> None:
+        super().__init__(text)
+        self.waiting = waiting
 
 
 @dataclass
@@ -145,7 +149,8 @@ class _Run:
                     self.run_together(together)
                     moved |= together
             if not moved:
-                raise ProofError(Stuck([one.round for one in self.ranks], [one.at for one in self.ranks]).explain())
+                stuck = Stuck([one.round for one in self.ranks], [one.at for one in self.ranks])
+                raise ProofError(stuck.explain(), stuck.waiting)
             waiting = [rank for rank in waiting if self.ranks[rank].round is not None]
 
     def component(self, start: int) -> set[int] | None:
@@ -314,7 +319,7 @@ def prove(
         run.execute()
         _check_goal(run, algorithm, size, root, segments, hosts, neighbors)
     except ProofError as error:
-        raise ProofError(f"{situation(algorithm, size, root, segments, hosts)}: {error}") from None
+        raise ProofError(f"{situation(algorithm, size, root, segments, hosts)}: {error}", error.waiting) from None
     clock = [max(state.clock[i] for state in run.ranks) for i in range(4)]
     return Counts(
         rounds=int(clock[0]),

@@ -72,10 +72,21 @@ def test_wrong_algorithms_show_where(old, new, says, line):
     assert result["line"] == line
 
 
+def test_a_deadlock_is_drawn():
+    text = (
+        playground.source("allgather", "ring")
+        .replace("), Recv(", "),\n        yield Recv(")
+        .replace("1) % size])", "1) % size]),")
+    )
+    result = playground.check("allgather", "ring", text)
+    assert not result["proved"] and "deadlock" in result["text"]
+    assert result["waiting"].count('class="arrow cycle"') == 2 == result["waiting"].count('class="rank cycle"')
+
+
 def test_a_right_change_is_proved():
     text = playground.source("allgather", "ring").replace("+ 1) % size, (rank - 1)", "- 1) % size, (rank + 1)")
     text = text.replace("rank - step) %", "rank + step) %").replace("rank - step - 1", "rank + step + 1")
-    proved = {"proved": True, "text": "Proved for 1 to 32 ranks.", "line": None}
+    proved = {"proved": True, "text": "Proved for 1 to 32 ranks.", "line": None, "waiting": ""}
     assert playground.check("allgather", "ring", text) == proved
 
 

@@ -2,10 +2,13 @@
 const LIMIT = 20000; // milliseconds for one answer; an edited algorithm may never end
 const films = document.querySelector("#playground iframe");
 const $ = (name) => document.querySelector(`#playground [name=${name}]`);
-const say = (text, kind = "") => {
+const say = (text, kind = "", picture = "") => {
   const place = document.querySelector("#playground output");
   place.textContent = text;
   place.className = kind;
+  const figure = document.querySelector("#playground figure.waiting");
+  figure.innerHTML = picture; // which Python has drawn
+  figure.hidden = !picture;
 };
 
 let worker = null;
@@ -158,7 +161,9 @@ async function show(wanted = 0) {
       if (found.proved && now.challenge) solve(now.challenge);
       films.classList.toggle("stale", !found.proved);
       editor?.mark(found.line);
-      if (!found.proved && !(now.challenge && found.text.startsWith("It is right"))) return say(found.text, "wrong");
+      if (!found.proved && !(now.challenge && found.text.startsWith("It is right"))) {
+        return say(found.text, "wrong", found.waiting);
+      }
       note = found.text;
     }
     const numbers = [now.ranks, now.root ?? 0, now.segments ?? 1, now.per_host ?? 1];

@@ -28,7 +28,7 @@ def test_it_is_wrong_as_it_is_given(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_it_can_be_solved(name):
     verdict = judge(name, inspect.getsource(getattr(solutions, name)))
-    assert verdict == (True, "Proved for 1 to 32 ranks.", None), verdict.text
+    assert verdict.proved and verdict.text == "Proved for 1 to 32 ranks.", verdict.text
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,30 @@ def test_the_proof_refuses(primitive, generator, complaint):
         prove(wrong, 2)
 
 
+def ring_with_blocking_sends(rank, size):
+    """Ranks 0 to 2 send around before they receive; rank 3 waits for rank 2, and rank 4 has no rounds."""
+    if rank < 3:
+        yield (Send((rank + 1) % 3, [rank]),)
+        yield (Recv((rank - 1) % 3, [(rank - 1) % 3]),)
+    if rank == 3:
+        yield (Recv(2, [2]),)
+
+
+def test_a_deadlock_says_who_waits_for_whom():
+    wrong = Algorithm(PRIMITIVES["allgather"], "wrong", ring_with_blocking_sends, per_rank, True, ("rank", "size"))
+    with pytest.raises(ProofError, match="deadlock") as raised:
+        prove(wrong, 5)
+    assert raised.value.waiting.waits == [[1], [2], [0], [2], None]
+    assert raised.value.waiting.cycle == [0, 1, 2]
+
+
+def test_a_message_that_no_one_receives_is_no_cycle():
+    wrong = Algorithm(PRIMITIVES["allgather"], "wrong", left_unreceived, per_rank, True, ("rank", "size"))
+    with pytest.raises(ProofError, match="no one receives") as raised:
+        prove(wrong, 2)
+    assert raised.value.waiting == ([[1], None], [])
+
+
 def test_the_proof_refuses_different_bits():
     """Refuse a commutative reduction whose bits differ because each rank has its own operand on the left."""
     wrong = Algorithm(PRIMITIVES["allreduce"], "wrong", in_rank_order_on_one_rank_alone, whole, False, ("rank", "size"))

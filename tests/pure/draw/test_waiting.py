@@ -1,0 +1,28 @@
+"""Pictures of ranks that wait: each rank and each wait once, with the cycle in another color; inside the picture."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from pycoll.draw.waiting import SIDE, described, waiting
+from pycoll.schedule.diagnosis import Waiting
+
+
+def test_the_cycle_differs_from_the_other_ranks_that_wait():
+    found = Waiting([[1], [2], [0], [2], None], [0, 1, 2])
+    picture = ElementTree.fromstring(f"<figure>{waiting(found)}</figure>")
+    kinds = [one.get("class") for one in picture.iter() if one.get("class")]
+    assert [kinds.count(f"arrow {kind}") for kind in ("cycle", "waits")] == [3, 1]
+    assert [kinds.count(f"rank {kind}") for kind in ("cycle", "waits", "finished")] == [3, 1, 1]
+    assert "Thick" in "".join(picture.itertext()) and "Dashed" in "".join(picture.itertext())
+    assert "rank 3 waits for rank 2" in described(found)
+
+
+@pytest.mark.parametrize("size", [1, 2, 9, 32])
+def test_it_stays_inside(size):
+    markup = waiting(Waiting([[(rank + 1) % size] for rank in range(size)], list(range(size))))
+    numbers = re.findall(r'(?: [xy]|cx|cy)="(-?[\d.]+)"', markup)
+    for path in re.findall(r'class="arrow cycle" d="([^"]*)"', markup):
+        numbers += re.findall(r"-?[\d.]+", path)
+    assert len(numbers) >= 10 * size and all(abs(float(each)) < SIDE / 2 for each in numbers)
