@@ -66,10 +66,10 @@ def head(thick: float) -> Head:
     return Head(ceil(thick))
 
 
-def markers() -> str:
-    """Return the heads of all arrows; all drawings of a document refer to them."""
-    heads = [(kind, Head(thick)) for kind in KINDS for thick in range(ceil(THINNEST), ceil(THICKEST) + 1)]
-    return tag("defs", *(_marker(kind, one) for kind, one in heads))
+def heads() -> list[str]:
+    """Return the heads of all arrows."""
+    sizes = [Head(thick) for thick in range(ceil(THINNEST), ceil(THICKEST) + 1)]
+    return [_marker(kind, one) for kind in KINDS for one in sizes]
 
 
 def _marker(kind: str, one: Head) -> str:

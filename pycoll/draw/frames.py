@@ -116,6 +116,16 @@ class Film:
         wants = self.algorithm.primitive.wants
         return [exchanged | set(wants(rank, self.size, self.root, self.parts)) for rank in range(self.size)]
 
+    @cached_property
+    def waiting(self) -> list[set[int]]:
+        """The ranks that wait in each frame with messages: they have no round in it, but in a later frame."""
+        later: set[int] = set()
+        backwards = []
+        for frame in reversed(self.frames):
+            backwards.append(set() if frame.local else later - frame.rounds.keys())
+            later |= frame.rounds.keys()
+        return backwards[::-1]
+
     def finished(self, rank: int, block: Block, held: dict[Block, Value]) -> bool:
         """Return whether a rank that holds these blocks has the final value of this block."""
         if self.hears:

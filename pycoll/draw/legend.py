@@ -1,10 +1,10 @@
-"""The legend of drawings: lines of text, and samples of arrows."""
+"""The legend of drawings: lines of text, and samples of arrows and of hatching."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from .arrows import head, thickness
+from .arrows import head, heads, thickness
 from .frames import MANY, Film
 from .markup import tag
 
@@ -31,10 +31,20 @@ def legend(film: Film) -> list[str]:
     return ["colors: the rank that the block comes from", *counts, DONE]
 
 
+def definitions() -> str:
+    """Return the heads of arrows, and the hatching; all drawings of a document refer to them."""
+    lines = tag("path", class_="hatching", d="M-1 1L1 -1M0 6L6 0M5 7L7 5")
+    return tag("defs", *heads(), tag("pattern", lines, id="hatch", width=6, height=6, patternUnits="userSpaceOnUse"))
+
+
 def samples(film: Film) -> list[Sample]:
-    """Return samples of the arrows in a film: their colors, and how thick they are."""
-    if film.size > MANY or film.hears:
-        return []
+    """Return samples of the arrows in a film, by color and thickness, and of waiting ranks if there are any."""
+    arrows = [] if film.size > MANY or film.hears else _arrows(film)
+    hatch = tag("rect", class_="hatch", x=2, y=1, width=WIDTH - 6, height=HEIGHT - 2, rx=3)
+    return arrows + [Sample(hatch, "waiting rank")] * any(film.waiting)
+
+
+def _arrows(film: Film) -> list[Sample]:
     both = film.algorithm.primitive.reduces
     kinds = [Sample(_arrow("move", 0.3), "stored on arrival"), Sample(_arrow("combine", 0.3), "combined on arrival")]
     sizes = [Sample(_arrow("move", share), f"{text} bytes") for share, text in ((0.25, "Z/4"), (1, "Z"))]

@@ -46,7 +46,7 @@ def matrix(film: Film) -> tuple[str, float, float]:
         for rank in range(film.size)
     ]
     columns = [
-        tag("g", *_column(film, frame, shares[index]), data_step=index, transform=f"translate({_left(index)} 0)")
+        tag("g", *_column(film, index, shares[index]), data_step=index, transform=f"translate({_left(index)} 0)")
         for index, frame in enumerate(film.frames)
     ]
     return "".join(labels + columns), _left(len(columns) - 1) + WIDTH + 4, TOP + film.size * ROW + 4
@@ -56,7 +56,8 @@ def _left(index: int) -> int:
     return LEFT * (1 + index // AGAIN) + index * WIDTH
 
 
-def _column(film: Film, frame: Frame, shares: list[float]) -> list[str]:
+def _column(film: Film, index: int, shares: list[float]) -> list[str]:
+    frame = film.frames[index]
     title = "local" if frame.local else str(frame.step) if frame.step else "start"
     drawn = [tag("text", title, class_="title", x=WIDTH / 2, y=TOP - 9, text_anchor="middle")]
     for rank, done in enumerate(shares):
@@ -67,6 +68,8 @@ def _column(film: Film, frame: Frame, shares: list[float]) -> list[str]:
             [tag("title", "; ".join(sentence(film, one) for one in frame.messages if rank in one[:2]))] if says else []
         )
         drawn.append(tag("rect", *hint, class_=kind, x=1, y=top + 1, width=WIDTH - 2, height=ROW - 2, rx=3))
+        if rank in film.waiting[index]:
+            drawn.append(tag("rect", class_="hatch", x=1, y=top + 1, width=WIDTH - 2, height=ROW - 2, rx=3))
         if done:
             drawn.append(tag("rect", class_="done", x=1, y=top + ROW - 4, width=(WIDTH - 2) * done, height=3))
         drawn.append(tag("text", says, class_="act", x=WIDTH / 2, y=top + 13, text_anchor="middle"))

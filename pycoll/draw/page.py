@@ -12,9 +12,8 @@ from pathlib import Path
 from types import CodeType
 
 from ..schedule.costs import documented
-from .arrows import markers
 from .frames import MANY, Film
-from .legend import HEIGHT, WIDTH, Sample, legend, samples
+from .legend import HEIGHT, WIDTH, Sample, definitions, legend, samples
 from .markup import rows, tag, words
 from .names import NOTATION, by_rank, cost_so_far, facts, prose, runs, sentence, setting
 from .sheet import played, style
@@ -94,7 +93,7 @@ def player(films: Sequence[Film], clocks: Sequence[Clock | None] | None = None) 
     ]
     group = tag("span", *exports, class_="exports", role="group", aria_label="Save")
     controls = tag("div", *buttons, slider, position, speed, group, class_="controls")
-    heads = tag("svg", markers(), class_="drawing heads", width=0, height=0, aria_hidden="true")
+    heads = tag("svg", definitions(), class_="drawing heads", width=0, height=0, aria_hidden="true")
     stages = [_stage(film, len(films), clock) for film, clock in zip(films, clocks or [None] * len(films))]
     shown = tag("div", *stages, class_="films")
     keys = [tag("p", words(text), class_="keys") for text in [KEYS, *dict.fromkeys(chain(*map(legend, films)))]]

@@ -7,9 +7,8 @@ from importlib.resources import files
 from math import ceil
 from textwrap import wrap
 
-from .arrows import markers
 from .frames import MANY, Film
-from .legend import legend, samples
+from .legend import definitions, legend, samples
 from .markup import tag, words
 from .matrix import matrix
 from .names import caption, setting, summary
@@ -45,7 +44,7 @@ def sheet(film: Film) -> str:
     paper = tag("rect", class_="paper", x=-20, y=-16, **size)
     names = tag("title", words(f"{film.algorithm} on {setting(film)}")), tag("style", words(style("drawing.css")))
     picture = tag("g", drawn, transform=f"translate(0 {top:.6g})")
-    whole = [*names, view, markers(), paper, *head, picture, *keys]
+    whole = [*names, view, definitions(), paper, *head, picture, *keys]
     return tag("svg", *whole, xmlns=XMLNS, class_="drawing", role="img", viewBox=_box(-20, -16, *size.values()), **size)
 
 

@@ -76,6 +76,9 @@ class Drawing:
 
     def _rank(self, index: int, rank: int) -> Iterator[str]:
         left, top = self.columns.x(rank), self.columns.top
+        if rank in self.film.waiting[index]:
+            size = {"width": self.cell + 12, "height": self.columns.bottom - top - 1}
+            yield tag("rect", class_="hatch", x=left - 6, y=top - 1, rx=5, **size)
         yield tag("rect", class_=f"rank r{rank}", x=left, y=top + 2, width=self.cell, height=15, rx=7.5)
         yield tag("text", str(rank), class_="number", x=left + self.cell / 2, y=top + 13.5, text_anchor="middle")
         row_of, held = self.layout.rows[index][rank], self.states[index][rank]

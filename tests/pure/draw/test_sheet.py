@@ -54,6 +54,16 @@ def test_arrows_are_as_thick_as_their_messages_are_long():
     assert "Z/4 bytes" in sheet(halving.film)
 
 
+def test_ranks_that_wait_are_hatched():
+    """In a chain, the last rank waits until the block comes; a rank that has sent it has finished, and does not wait."""
+    for size in (4, 9):
+        one = film(find("bcast", "ring"), size, segments=1)
+        assert one.waiting[:3] == [set(), set(range(2, size)), set(range(3, size))] and one.waiting[-1] == set()
+        pictures = page(one).partition("<section")[2].partition('class="keys"')[0]
+        assert classes(pictures, "hatch") == sum(range(size - 1)) and "waiting rank" in sheet(one)
+    assert "waiting rank" not in sheet(film(find("allreduce", "ring"), 4))
+
+
 @each_algorithm
 def test_pictures_stay_inside_their_frame(algorithm):
     for one in films(algorithm, 4, 8, segments=2):
