@@ -132,9 +132,13 @@ def visit(visitor: Visitor, address: str) -> None:
     page.select_option("[name=algorithm]", "ring")
     visitor.reads("rank")
     assert "+ 2) % size" in page.input_value("[name=source]"), "the change is kept"
-    picture = page.locator("#playground figure.waiting")
-    assert picture.is_hidden(), "no rank waits"
+    picture, said = (
+        page.locator("#playground figure.waiting"),
+        "document.querySelector('#playground output').textContent",
+    )
     visitor.clicks("reset")
+    page.wait_for_function(f"!{said}")
+    assert picture.is_hidden(), "no rank waits"
     visitor.types(
         "), Recv(left, [(rank - step - 1) % size])", "),\n        yield Recv(left, [(rank - step - 1) % size]),"
     )

@@ -19,6 +19,7 @@ from ..schedule.registry import Algorithm, Hosts, counts_of
 from ..schedule.symbols import Value
 
 MANY = 8  # ranks that can be drawn block by block; more are rows of a matrix
+VERY_MANY = 16  # ranks that have rows of their own in the matrix; of more, neighbors that do the same are one band
 
 
 class DrawnMessage(NamedTuple):

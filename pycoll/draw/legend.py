@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .arrows import head, heads, thickness
-from .frames import MANY, Film
+from .frames import MANY, VERY_MANY, Film
 from .markup import tag
 
+BANDS = (
+    "r: each rank of a band, modulo p; r\u00b11: plus on even ranks, minus on odd ones; r^4: exclusive or; "
+    "narrow columns: as in the step before"
+)
 WIDTH, HEIGHT = 40, 14  # of the picture of a sample
 DONE = "\u2713 finished \u00b7 faded: no longer needed \u00b7 thick edge: written in this step"
 
@@ -22,7 +26,9 @@ class Sample(NamedTuple):
 def legend(film: Film) -> list[str]:
     """Return explanations of colors and marks."""
     if film.size > MANY:
-        return ["\u2192 sends to, \u2190 receives from, + receives from and combines; bar: finished fraction"]
+        bands = [BANDS]
+        bands = bands if film.size > VERY_MANY else []
+        return [*bands, "\u2192 sends to, \u2190 receives from, + receives from and combines; bar: finished fraction"]
     if film.hears:
         return ["blocks: the ranks that a rank has heard from, directly or through others", DONE]
     if film.algorithm.primitive.reduces:

@@ -12,18 +12,21 @@ AGAIN = 16  # columns after which the names of the ranks are repeated
 
 def act(frame: Frame, rank: int, out: str = "\u2192", back: str = "\u2190") -> str:
     """Describe the ranks that a rank sends to and receives from, or their number, with a plus if it combines."""
-    sent = [message.to for message in frame.messages if message.source == rank]
+    sent = [str(message.to) for message in frame.messages if message.source == rank]
     received = [message for message in frame.messages if message.to == rank]
-    sign = "+" if any(message.combined for message in received) else back
-    texts = [
-        f"{out}{_who(sent)}" if sent else "",
-        f"{sign}{_who([one.source for one in received])}" if received else "",
-    ]
-    return " ".join(filter(None, texts)) or ("local" if frame.local and rank in frame.rounds else "")
+    combined = any(message.combined for message in received)
+    text = says(sent, [str(message.source) for message in received], combined, out, back)
+    return text or ("local" if frame.local and rank in frame.rounds else "")
 
 
-def _who(ranks: list[int]) -> str:
-    return str(ranks[0]) if len(ranks) == 1 else f"x{len(ranks)}"
+def says(sent: list[str], received: list[str], combined: bool, out: str = "\u2192", back: str = "\u2190") -> str:
+    """Name the receivers and the senders of messages, or their number."""
+    texts = [f"{out}{_who(sent)}" if sent else "", f"{'+' if combined else back}{_who(received)}" if received else ""]
+    return " ".join(filter(None, texts))
+
+
+def _who(ranks: list[str]) -> str:
+    return ranks[0] if len(ranks) == 1 else f"x{len(ranks)}"
 
 
 def share(film: Film) -> list[list[float]]:

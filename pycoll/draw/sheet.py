@@ -7,7 +7,8 @@ from importlib.resources import files
 from math import ceil
 from textwrap import wrap
 
-from .frames import MANY, Film
+from .bands import banded
+from .frames import MANY, VERY_MANY, Film
 from .legend import definitions, legend, samples
 from .markup import tag, words
 from .matrix import matrix
@@ -26,9 +27,14 @@ def style(name: str) -> str:
 def played(film: Film) -> list[tuple[str, float, float]]:
     """Return SVG elements with width and height: one for each frame, or one matrix with a column for each frame."""
     if film.size > MANY:
-        return [matrix(film)]
+        return [table(film)]
     drawing = Drawing(film)
     return [(drawing.frame(index), drawing.width, drawing.height) for index in range(len(film.frames))]
+
+
+def table(film: Film) -> tuple[str, float, float]:
+    """Return the matrix, with a row for each rank or with bands, as SVG elements with width and height."""
+    return banded(film) if film.size > VERY_MANY else matrix(film)
 
 
 def sheet(film: Film) -> str:
@@ -51,7 +57,7 @@ def sheet(film: Film) -> str:
 def steps(film: Film) -> tuple[str, float, float]:
     """Return all frames in lines, each as high as its frames require, or the matrix; with width and height."""
     if film.size > MANY:
-        drawn, width, tall = matrix(film)
+        drawn, width, tall = table(film)
         return tag("g", drawn, class_="frame"), width, tall + SPACE
     drawing, count = Drawing(film), len(film.frames)
     lines = ceil(count / max(2, int((WIDTH + SPACE) // (drawing.width + SPACE))))

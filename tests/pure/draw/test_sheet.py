@@ -7,6 +7,7 @@ from itertools import combinations
 
 import pytest
 
+from pycoll.draw.bands import NARROW, WIDTH, bands
 from pycoll.draw.frames import film
 from pycoll.draw.layout import layout
 from pycoll.draw.page import page
@@ -55,7 +56,7 @@ def test_arrows_are_as_thick_as_their_messages_are_long():
 
 
 def test_ranks_that_wait_are_hatched():
-    """In a chain, the last rank waits until the block comes; a rank that has sent it has finished, and does not wait."""
+    """In a chain, ranks wait until the block comes; a rank that has sent it has finished, and does not wait."""
     for size in (4, 9):
         one = film(find("bcast", "ring"), size, segments=1)
         assert one.waiting[:3] == [set(), set(range(2, size)), set(range(3, size))] and one.waiting[-1] == set()
@@ -106,6 +107,35 @@ def test_many_ranks_become_a_matrix():
     assert [column[0] for column in says] == ["start", "1", "2", "3", "4"]
     assert [column[1] for column in says] == [None, "\u21921", "\u21922", "\u21924", "\u21928"]
     assert says[4][9] == "+0"
+
+
+def test_very_many_ranks_become_bands():
+    """What all ranks do is one band, named by the distance to their partners; repeated steps are narrow."""
+    ring = film(find("allreduce", "ring"), 32)
+    assert [[band.text for band in bands(ring, index)] for index in (1, 32)] == [
+        ["\u2192r+1 +r\u22121"],
+        ["\u2192r+1 \u2190r\u22121"],
+    ]
+    doubling, swing = film(find("allreduce", "recursive_doubling"), 64), film(find("allreduce", "swing"), 32)
+    assert [bands(doubling, step)[0].text for step in (1, 2, 6)] == [f"\u2192r^{n} +r^{n}" for n in (1, 2, 32)]
+    assert [band.text for band in bands(swing, 3)] == ["\u2192r\u00b13 +r\u00b13"]
+    tree = bands(film(find("bcast", "tree"), 32), 1)
+    assert [(band.first, band.last, band.kind) for band in tree] == [
+        (0, 0, "acts"),
+        (1, 15, "hatch"),
+        (16, 16, "acts"),
+        (17, 31, "hatch"),
+    ]
+    widths = [float(rect.get("width")) for rect in ElementTree.fromstring(sheet(ring)).iter(f"{SVG}rect")]
+    assert widths.count(NARROW - 2) == 60 and widths.count(WIDTH - 2) == 3
+
+
+@each_algorithm
+def test_every_rank_is_in_one_band(algorithm):
+    for one in films(algorithm, 17, 24):
+        for index in range(len(one.frames)):
+            ranks = [rank for band in bands(one, index) for rank in range(band.first, band.last + 1)]
+            assert ranks == [*range(one.size)]
 
 
 def test_names_are_escaped():
