@@ -301,6 +301,24 @@ def simulates(visitor: Visitor) -> None:
     page.wait_for_function("!document.querySelector('#playground output').textContent")
 
 
+def reads_chinese(visitor: Visitor, address: str) -> None:
+    """Read a lesson in Chinese, follow its link, and break the algorithm there."""
+    page = visitor.page
+    page.goto(address.replace("playground.html", "lessons/zh/parts.html"))
+    film = page.frame_locator("iframe.film").first
+    film.locator("html[lang=zh-CN] button[title^='播放']").wait_for()
+    page.locator("a", has_text="播放前半部分").click()
+    page.wait_for_url("**/zh/playground.html#**")
+    visitor.sees("reduce_scatter.ring（8 个进程）")
+    assert page.locator("#playground label", has_text="算法").count() == 2, "of the list and of the editor"
+    visitor.types("range(1, size)", "range(1,size)")
+    visitor.reads("已证明：进程数为 1 到 32 时均正确。")
+    visitor.types("rank - 1) % size", "rank + 1) % size")
+    page.locator("#playground figcaption", has_text="箭头").wait_for()
+    visitor.clicks("copy")
+    visitor.reads("链接已复制。")
+
+
 def main() -> int:
     """Visit on a wide and on a narrow screen, light and dark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -312,6 +330,7 @@ def main() -> int:
         browser = playwright.chromium.launch(executable_path=options.browser, args=["--no-sandbox"])
         wide = Visitor(browser.new_page(viewport={"width": 1200, "height": 1400}))
         visit(wide, address)
+        reads_chinese(wide, address)
         narrow = Visitor(browser.new_page(viewport={"width": 390, "height": 844}, color_scheme="dark"))
         narrow.page.goto(address)
         narrow.sees("allreduce.ring on 8 ranks")

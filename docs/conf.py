@@ -89,7 +89,8 @@ if "READTHEDOCS" in os.environ:
     }
 # pages that are not part of a section have no section navigation
 html_sidebars = {
-    page: [] for page in ("tutorial", "algorithms", "playground", "cheatsheet", "how-it-works", "development")
+    page: []
+    for page in ("tutorial", "algorithms", "playground", "zh/playground", "cheatsheet", "how-it-works", "development")
 }
 html_show_sourcelink = True
 

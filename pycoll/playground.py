@@ -11,9 +11,10 @@ from itertools import accumulate
 from typing import Any
 
 from .base import settings
-from .challenges.edited import Verdict, examine, read
+from .challenges.edited import SIZES, Verdict, examine, read
 from .challenges.tasks import CHALLENGES, judge, read_challenge
 from .draw.frames import Film, film
+from .draw.language import say, speaking
 from .draw.markup import tag, words
 from .draw.names import setting
 from .draw.page import described, document, introduction, player, scripts
@@ -69,14 +70,17 @@ def edited(primitive: str, name: str, text: str) -> Algorithm:
     return read(primitive, text, original.generator.__globals__, adapt)
 
 
-def check(primitive: str, name: str, text: str) -> dict[str, Any]:
+def check(primitive: str, name: str, text: str, language: str = "en") -> dict[str, Any]:
     """Prove the algorithm that a text defines; say in which line it fails, and draw the ranks that wait forever."""
-    return _drawn(examine(lambda: edited(primitive, name, text)))
+    return _drawn(examine(lambda: edited(primitive, name, text)), language)
 
 
-def _drawn(verdict: Verdict) -> dict[str, Any]:
+def _drawn(verdict: Verdict, language: str) -> dict[str, Any]:
     """Return a verdict with a picture in place of the waiting ranks, which is empty if there are none."""
-    return verdict._asdict() | {"waiting": waiting(verdict.waiting) if verdict.waiting else ""}
+    with speaking(language):
+        text = say("proved", first=SIZES[0], last=SIZES[-1]) if verdict.proved else verdict.text
+        picture = waiting(verdict.waiting) if verdict.waiting else ""
+    return verdict._asdict() | {"text": text, "waiting": picture}
 
 
 def challenges() -> list[dict[str, Any]]:
@@ -84,9 +88,9 @@ def challenges() -> list[dict[str, Any]]:
     return [each._replace(goal=None)._asdict() for each in CHALLENGES.values()]
 
 
-def judged(name: str, text: str) -> dict[str, Any]:
+def judged(name: str, text: str, language: str = "en") -> dict[str, Any]:
     """Return whether a text solves a challenge, and if not, in which line it fails, and which ranks wait forever."""
-    return _drawn(judge(name, text))
+    return _drawn(judge(name, text), language)
 
 
 def topologies(ranks: int, ranks_per_host: int) -> list[str]:
@@ -114,12 +118,13 @@ def page(
     text: str | None = None,
     challenge: str = "",
     gif: str = "",
+    language: str = "en",
 ) -> str:
     """Return an HTML page that plays one algorithm, or two of them side by side.
 
     A `text` replaces the source of the first algorithm, or is that of a challenge.  The clock is that of the simulated
     `topology`, see `pycoll.simulate.simulate`; without one, all hosts are on one switch.  `gif` is the address of
-    the GIF encoder, see `pycoll.draw.page.scripts`.
+    the GIF encoder, see `pycoll.draw.page.scripts`; `language` is one of `pycoll.draw.language.LANGUAGES`.
     """
     algorithms = [find_schedule(primitive, name) for name in names]
     if challenge:
@@ -128,7 +133,12 @@ def page(
         algorithms[0] = edited(primitive, names[0], text)
     films = [_film(each, ranks, root, segments, _hosts(ranks, ranks_per_host)) for each in algorithms]
     clocks = [_clock(each, nbytes, topology) for each in films]
-    title = f"{' and '.join(map(str, algorithms))} on {setting(films[0])}"
+    with speaking(language):
+        return _page(films, clocks, gif)
+
+
+def _page(films: list[Film], clocks: list[list[float]], gif: str) -> str:
+    title = say("on", algorithm=say("and").join(str(each.algorithm) for each in films), setting=setting(films[0]))
     body = [tag("h1", words(title)), *(introduction(films[0]) if len(films) == 1 else []), player(films, clocks)]
     body += [(tag("h2", words(str(each.algorithm))) if len(films) > 1 else "") + described(each) for each in films]
     return document(title, "".join(body), scripts(gif))

@@ -20,12 +20,17 @@ from sphinx.transforms import SphinxTransform
 jieba.setLogLevel("WARNING")
 
 
+def language_of(page: str) -> str:
+    """Return the language of a page."""
+    return "zh-CN" if "zh" in page.split("/")[:-1] else "en"
+
+
 def pairs(pages: Collection[str]) -> dict[str, str]:
     """Return the English version of each Chinese page."""
     found = {}
     for page in pages:
-        if "/zh/" in page:
-            versions = page.replace("/zh/", "/en/"), page.replace("/zh/", "/")
+        if language_of(page) != "en":
+            versions = [f"/{page}".replace("/zh/", other).removeprefix("/") for other in ("/en/", "/")]
             found[page] = next((version for version in versions if version in pages), "")
             if not found[page]:
                 raise ExtensionError(f"{page} has no English version: expected {' or '.join(versions)}")

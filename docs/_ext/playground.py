@@ -1,6 +1,8 @@
 """Builds what the playground loads: the package as a zip file, the Python runtime for browsers (Pyodide), an editor,
 and what films load: an encoder of GIF animations.
 
+``{playground}`` inserts the playground in the language of the page.
+
 ``{play} PRIMITIVE ALGORITHM [BESIDE]`` inserts a film and a link to the playground; its content is the text of the
 link, its options are the other controls.
 
@@ -30,8 +32,11 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from pycoll import playground
+from pycoll.draw.language import say, speaking
+from pycoll.draw.markup import tag, words
 
 from films import GIF, film  # isort: skip
+from languages import language_of  # isort: skip
 
 VERSION = "314.0.7"
 MATHJAX = "mathjax@4.1.3"
@@ -53,6 +58,11 @@ PACKAGES = [
     "pycoll/simulate",
 ]
 SECONDS = 120
+BUTTONS = [("reset", "undo"), ("copy", "copy")]
+WORDS_OF_SCRIPT = ["no_challenge", "nothing_beside", "loading", "proving", "copied", "stopped", "not_loaded"]
+PAGES = {"en": "playground", "zh-CN": "zh/playground"}
+NUMBERS = {"ranks": (1, 32, 8), "root": (0, 31, 0), "segments": (1, 16, 2), "per_host": (1, 32, 1)}  # limits, value
+SIZES = {"8": "8 B", "1024": "1 KiB", "65536": "64 KiB", "1048576": "1 MiB", "67108864": "64 MiB"}
 
 logger = logging.getLogger(__name__)
 
@@ -133,6 +143,53 @@ def fetch(package: str, names: list[str], folder: Path) -> None:
         unpacked.rename(folder)
 
 
+class Playground(SphinxDirective):
+    """The controls, the film and the editor; a script gives them life."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return the markup, with the words that the script needs."""
+        root = "../" * self.env.docname.count("/")
+        with speaking(language_of(self.env.docname)):
+            return [nodes.raw("", markup(root), format="html")]
+
+
+def markup(root: str) -> str:
+    """Return the playground for a page; `root` is the way from the page to the root of the site."""
+
+    def label(name: str, field: str, *more: str) -> str:
+        return tag("label", words(say(name)) + " ", field, *more)
+
+    fields = [label(name, tag("select", name=name)) for name in ("challenge", "primitive", "algorithm", "beside")]
+    for name, (least, most, value) in NUMBERS.items():
+        fields.append(label(name, tag("input", name=name, type="number", min=least, max=most, value=value)))
+    sizes = [tag("option", text, value=value, selected=text == "1 MiB") for value, text in SIZES.items()]
+    fields.append(label("nbytes", tag("select", *sizes, name="nbytes")))
+    topologies, given = "playground-topologies", {"placeholder": say("one_switch"), "autocomplete": "off"}
+    fields.append(label("topology", tag("input", name="topology", list=topologies, **given)))
+    fields.append(tag("datalist", id=topologies))
+    first = f"{root}drawings/allreduce-ring.html#film"
+    film = tag("iframe", title=say("steps_of"), sandbox="allow-scripts allow-downloads", src=first)
+    plain = {"spellcheck": "false", "autocapitalize": "off", "autocomplete": "off"}
+    editor = [
+        tag("label", words(say("generator")), for_="playground-source"),
+        tag("textarea", id="playground-source", name="source", **plain),
+        tag("output", aria_live="polite"),
+        tag("figure", class_="waiting", hidden=True),
+        *(tag("button", words(say(text)), type="button", name=name) for name, text in BUTTONS),
+    ]
+    stage = tag("div", film, tag("div", *editor, class_="code"), class_="stage")
+    spoken = json.dumps({name: say(name) for name in WORDS_OF_SCRIPT})
+    parts = [tag("fieldset", *fields), tag("p", class_="task", hidden=True), stage]
+    folder = f"{root}_static/playground"
+    return "".join(
+        [
+            tag("link", rel="stylesheet", href=f"{folder}/playground.css"),
+            tag("div", *parts, id="playground", data_words=spoken),
+            tag("script", type="module", src=f"{folder}/playground.js"),
+        ]
+    )
+
+
 class Play(SphinxDirective):
     """A film, and a link to the playground."""
 
@@ -149,16 +206,18 @@ class Play(SphinxDirective):
         state |= {"beside": names[1]} if names[1:] else {}
         given = {name: state[name] for name in ("root", "segments", "nbytes", "topology") if name in state}
         try:
-            per_host = state.get("per_host", 1)
-            page = playground.page(primitive, names, state["ranks"], ranks_per_host=per_host, gif=GIF, **given)
+            language = language_of(self.env.docname)
+            given |= {"ranks_per_host": state.get("per_host", 1), "gif": GIF, "language": language}
+            page = playground.page(primitive, names, state["ranks"], **given)
         except (KeyError, ValueError) as error:
             raise self.error(f"the playground cannot show {state}: {error}") from error
         root, folder = "../" * self.env.docname.count("/"), Path(self.env.srcdir) / "_generated" / "films"
-        stem = hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]  # the same when the page changes
+        named = json.dumps(state) + language.removeprefix("en")
+        stem = hashlib.sha256(named.encode()).hexdigest()[:16]  # the same when the page changes
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{stem}.html").write_text(page, encoding="utf-8")
         title = " ".join([primitive, *names])
-        link = nodes.reference(refuri=f"{root}playground.html#{quote(json.dumps(state))}", internal=True)
+        link = nodes.reference(refuri=f"{root}{PAGES[language]}.html#{quote(json.dumps(state))}", internal=True)
         link += self.parse_inline(" ".join(self.content))[0]
         played = nodes.raw("", film(f"{root}films/{stem}.html", title), format="html")
         return [played, nodes.paragraph("", "\u25b6 ", link)]
@@ -168,4 +227,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register the step, and the name of the folder of the runtime for the page."""
     app.connect("config-inited", generate)
     app.add_directive("play", Play)
+    app.add_directive("playground", Playground)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -12,9 +12,10 @@ from itertools import groupby
 from typing import NamedTuple
 
 from .frames import Film
+from .language import say
 from .markup import tag, words
 from .matrix import TOP, says, share
-from .names import runs, sentence
+from .names import sentence
 
 ROW, WIDTH, NARROW, LEFT, BAR = 12, 84, 22, 64, 9
 LABELED, AGAIN = 4, 1000  # every fourth rank has a label; width after which the labels are repeated
@@ -64,7 +65,7 @@ class Activity(NamedTuple):
 
     def text(self, name: Callable[[int], str]) -> str:
         """Describe the activity, with these names of partners."""
-        return says([*map(name, self.sends)], [*map(name, self.receives)], self.combines) or "local" * self.local
+        return says([*map(name, self.sends)], [*map(name, self.receives)], self.combines) or say("local") * self.local
 
     @property
     def kind(self) -> str:
@@ -125,16 +126,22 @@ def banded(film: Film) -> tuple[str, float, float]:
 def _labels(size: int, left: float) -> list[str]:
     ranks = range(0, size, LABELED)
     return [
-        tag("text", f"rank {rank}", class_="label", x=left + LEFT - 8, y=TOP + rank * ROW + 10, text_anchor="end")
+        tag(
+            "text",
+            say("rank_label", rank=rank),
+            class_="label",
+            x=left + LEFT - 8,
+            y=TOP + rank * ROW + 10,
+            text_anchor="end",
+        )
         for rank in ranks
     ]
 
 
 def _column(film: Film, index: int, column: list[Band], shares: list[float], width: int) -> Iterator[str]:
     frame = film.frames[index]
-    title = "local" if frame.local else str(frame.step) if frame.step else "start"
     kind = "title" if width == WIDTH else "act"
-    yield tag("text", title, class_=kind, x=width / 2, y=TOP - 9, text_anchor="middle")
+    yield tag("text", frame.short_title, class_=kind, x=width / 2, y=TOP - 9, text_anchor="middle")
     for band in column:
         top, height = TOP + band.first * ROW, (band.last - band.first + 1) * ROW
         box = {"x": 1, "y": top + 0.5, "width": width - 2, "height": height - 1, "rx": 2}
@@ -154,5 +161,5 @@ def _column(film: Film, index: int, column: list[Band], shares: list[float], wid
 def _hint(film: Film, index: int, band: Band) -> list[str]:
     ranks = range(band.first, band.last + 1)
     said = [sentence(film, one) for one in film.frames[index].messages if one.source in ranks or one.to in ranks]
-    more = [f"and {len(said) - HINTS} more"] if len(said) > HINTS else []
-    return [tag("title", words(f"ranks {runs(ranks)}: {'; '.join([*said[:HINTS], *more])}"))] if said else []
+    more = [say("more", n=len(said) - HINTS)] if len(said) > HINTS else []
+    return [tag("title", words("; ".join([*said[:HINTS], *more])))] if said else []

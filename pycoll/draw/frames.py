@@ -17,6 +17,7 @@ from ..schedule.moves import Block, Combine, Copy, Recv, Reduce, Round, Send
 from ..schedule.proof import Counts, RankState, prove
 from ..schedule.registry import Algorithm, Hosts, counts_of
 from ..schedule.symbols import Value
+from .language import say
 
 MANY = 8  # ranks that can be drawn block by block; more are rows of a matrix
 VERY_MANY = 16  # ranks that have rows of their own in the matrix; of more, neighbors that do the same are one band
@@ -49,7 +50,12 @@ class Frame:
     @property
     def title(self) -> str:
         """The title of the frame."""
-        return "on each rank" if self.local else f"step {self.step}" if self.step else "start"
+        return say("on_each_rank") if self.local else say("step", step=self.step) if self.step else say("start")
+
+    @property
+    def short_title(self) -> str:
+        """The title of the column of the frame in a matrix."""
+        return say("local") if self.local else str(self.step) if self.step else say("start")
 
 
 class Cell(NamedTuple):

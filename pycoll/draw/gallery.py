@@ -10,8 +10,10 @@ from typing import NamedTuple
 from ..schedule.costs import documented, evaluate
 from ..schedule.registry import PRIMITIVES, Algorithm, Hosts, algorithms_of, find
 from .frames import Film, film
+from .language import say
 from .markup import rows, tag, words
-from .names import NOTATION, busiest, cost, setting, summary
+from .names import busiest, cost, summary
+from .names import title as film_title
 from .page import described, document, introduction, loads, player, scripts, scroll
 from .sheet import sheet, steps
 
@@ -96,7 +98,7 @@ def index(films: dict[str, list[Film]]) -> str:
     nav = tag("nav", *(tag("a", words(name), href=f"#{name}") for name in films))
     compared = [tag("li", tag("a", words(one.title), href=one.file)) for one in COMPARISONS]
     body = [tag("h1", "Collectives, step by step"), nav, tag("h2", "Comparisons"), tag("ul", *compared)]
-    body.append(tag("p", words(f"In the tables, {NOTATION}"), class_="quiet"))
+    body.append(tag("p", words(f"In the tables, {say('notation')}"), class_="quiet"))
     for name, several in films.items():
         doc = inspect.getdoc(importlib.import_module(f"pycoll.primitives.{name}")) or ""
         body += [tag("h2", words(name), id=name), *(tag("p", words(part)) for part in doc.split("\n\n"))]
@@ -139,7 +141,7 @@ def _sent(film: Film) -> str:
 
 
 def _algorithm_page(film: Film, beside: Sequence[Film], gif: str) -> str:
-    title = f"{film.algorithm} on {setting(film)}"
+    title = film_title(film)
     others = [
         tag("a", words(one.algorithm.name), href=f"{one.algorithm.stem}.html") for one in beside if one is not film
     ]

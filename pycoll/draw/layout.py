@@ -10,6 +10,7 @@ from typing import Any
 from ..schedule.moves import Block
 from ..schedule.registry import counts_of
 from .frames import Cell, Film, State
+from .language import say
 from .names import exchanges, row_name
 
 
@@ -64,8 +65,8 @@ def _by_position(film: Film, states: list[State]) -> RowLayout:
         for index, extra in enumerate(_passing([state[rank] for state in states], fixed)):
             passing = max(passing, len(extra) and max(extra.values()) + 1)
             rows[index].append(fixed | {block: len(counts_from) + 2 * size + row for block, row in extra.items()})
-    names = ["counts"] * len(counts_from) + [f"to {rank}" for rank in range(size)]
-    names += [f"from {rank}" for rank in range(size)] + ["passing"] * passing
+    names = [say("counts")] * len(counts_from) + [say("to", rank=rank) for rank in range(size)]
+    names += [say("from", rank=rank) for rank in range(size)] + [say("passing")] * passing
     gaps = {len(counts_from), len(counts_from) + size, len(counts_from) + 2 * size} - {0, len(names)}
     return RowLayout(names, gaps, rows)
 

@@ -6,14 +6,10 @@ from typing import NamedTuple
 
 from .arrows import head, heads, thickness
 from .frames import MANY, VERY_MANY, Film
+from .language import say
 from .markup import tag
 
-BANDS = (
-    "r: each rank of a band, modulo p; r\u00b11: plus on even ranks, minus on odd ones; r^4: exclusive or; "
-    "narrow columns: as in the step before"
-)
 WIDTH, HEIGHT = 40, 14  # of the picture of a sample
-DONE = "\u2713 finished \u00b7 faded: no longer needed \u00b7 thick edge: written in this step"
 
 
 class Sample(NamedTuple):
@@ -26,15 +22,12 @@ class Sample(NamedTuple):
 def legend(film: Film) -> list[str]:
     """Return explanations of colors and marks."""
     if film.size > MANY:
-        bands = [BANDS]
-        bands = bands if film.size > VERY_MANY else []
-        return [*bands, "\u2192 sends to, \u2190 receives from, + receives from and combines; bar: finished fraction"]
+        return [say("bands_key")] * (film.size > VERY_MANY) + [say("matrix_key")]
     if film.hears:
-        return ["blocks: the ranks that a rank has heard from, directly or through others", DONE]
+        return [say("heard_key"), say("done")]
     if film.algorithm.primitive.reduces:
-        return ["stripes: the contributing ranks, in the order of combination", DONE]
-    counts = ["#1: the counts of blocks from rank 1"] if film.counts_traffic else []
-    return ["colors: the rank that the block comes from", *counts, DONE]
+        return [say("stripes_key"), say("done")]
+    return [say("colors_key"), *[say("counts_key")] * bool(film.counts_traffic), say("done")]
 
 
 def definitions() -> str:
@@ -47,13 +40,15 @@ def samples(film: Film) -> list[Sample]:
     """Return samples of the arrows in a film, by color and thickness, and of waiting ranks if there are any."""
     arrows = [] if film.size > MANY or film.hears else _arrows(film)
     hatch = tag("rect", class_="hatch", x=2, y=1, width=WIDTH - 6, height=HEIGHT - 2, rx=3)
-    return arrows + [Sample(hatch, "waiting rank")] * any(film.waiting)
+    return arrows + [Sample(hatch, say("waiting_rank"))] * any(film.waiting)
 
 
 def _arrows(film: Film) -> list[Sample]:
     both = film.algorithm.primitive.reduces
-    kinds = [Sample(_arrow("move", 0.3), "stored on arrival"), Sample(_arrow("combine", 0.3), "combined on arrival")]
-    sizes = [Sample(_arrow("move", share), f"{text} bytes") for share, text in ((0.25, "Z/4"), (1, "Z"))]
+    kinds = [Sample(_arrow("move", 0.3), say("stored")), Sample(_arrow("combine", 0.3), say("combined_on_arrival"))]
+    sizes = [
+        Sample(_arrow("move", share), say("bytes_sample", amount=text)) for share, text in ((0.25, "Z/4"), (1, "Z"))
+    ]
     return kinds * both + sizes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .frames import Film, Frame
+from .language import say
 from .markup import tag
 from .names import sentence
 
@@ -16,7 +17,7 @@ def act(frame: Frame, rank: int, out: str = "\u2192", back: str = "\u2190") -> s
     received = [message for message in frame.messages if message.to == rank]
     combined = any(message.combined for message in received)
     text = says(sent, [str(message.source) for message in received], combined, out, back)
-    return text or ("local" if frame.local and rank in frame.rounds else "")
+    return text or (say("local") if frame.local and rank in frame.rounds else "")
 
 
 def says(sent: list[str], received: list[str], combined: bool, out: str = "\u2192", back: str = "\u2190") -> str:
@@ -44,7 +45,14 @@ def matrix(film: Film) -> tuple[str, float, float]:
     """Return SVG elements, width and height: a row for each rank, and a group of elements as column for each step."""
     shares = share(film)
     labels = [
-        tag("text", f"rank {rank}", class_="label", x=_left(index) - 8, y=TOP + rank * ROW + 14, text_anchor="end")
+        tag(
+            "text",
+            say("rank_label", rank=rank),
+            class_="label",
+            x=_left(index) - 8,
+            y=TOP + rank * ROW + 14,
+            text_anchor="end",
+        )
         for index in range(0, len(film.frames), AGAIN)
         for rank in range(film.size)
     ]
@@ -61,8 +69,7 @@ def _left(index: int) -> int:
 
 def _column(film: Film, index: int, shares: list[float]) -> list[str]:
     frame = film.frames[index]
-    title = "local" if frame.local else str(frame.step) if frame.step else "start"
-    drawn = [tag("text", title, class_="title", x=WIDTH / 2, y=TOP - 9, text_anchor="middle")]
+    drawn = [tag("text", frame.short_title, class_="title", x=WIDTH / 2, y=TOP - 9, text_anchor="middle")]
     for rank, done in enumerate(shares):
         top = TOP + rank * ROW
         says = act(frame, rank)

@@ -10,19 +10,20 @@ from ..schedule.moves import Block
 from ..schedule.proof import Counts
 from ..schedule.registry import counts_of, without_domains
 from .frames import DrawnMessage, Film, Frame
+from .language import say
 
 
 def block_name(film: Film, block: Block, arrow: str = "\u2192") -> str:
     """Name a block in a cell: number of a part or rank, source and destination, or owner and part."""
     match block:
         case int():
-            return "all" if film.algorithm.primitive.cuts and film.parts == 1 else str(block)
+            return say("all") if film.algorithm.primitive.cuts and film.parts == 1 else str(block)
         case (str(), int(source)) if block == counts_of(source):
             return f"#{source}"
         case (int(source), int(to)) if exchanges(film):
             return f"{source}{arrow}{to}"
         case (int(source), int(part)):
-            return f"{source}:{part}" if film.parts > 1 else f"of {source}"
+            return f"{source}:{part}" if film.parts > 1 else say("of", rank=source)
         case (str(what), int(number), int(part)):
             return f"{what} {number}:{part}"
     return str(block)
@@ -33,13 +34,13 @@ def row_name(film: Film, block: Block) -> str:
     primitive = film.algorithm.primitive
     match block:
         case int() if film.hears:
-            return f"of {block}"
+            return say("of", rank=block)
         case int() if primitive.reduces or primitive.cuts:
-            return f"part {block}" if film.parts > 1 else "vector"
+            return say("part", part=block) if film.parts > 1 else say("vector")
         case int():
-            return f"block {block}"
+            return say("block", block=block)
         case (str(), int(source)) if block == counts_of(source):
-            return "counts"
+            return say("counts")
     return block_name(film, block)
 
 
@@ -74,13 +75,13 @@ def load(film: Film, message: DrawnMessage, arrow: str = "\u2192") -> str:
         return runs(numbers) or "#" + runs(counts_from)
     if len(blocks) == 1:
         return block_name(film, blocks[0], arrow)
-    return f"{len(blocks)} blocks"
+    return say("blocks", n=len(blocks))
 
 
 def sentence(film: Film, message: DrawnMessage, arrow: str = "\u2192") -> str:
     """Describe a message: source, destination and blocks, with a plus if they are combined."""
     what = load(film, message, arrow)
-    what = f"+{what or 'vector'}" if message.combined else what
+    what = f"+{what or say('vector')}" if message.combined else what
     return f"{message.source}{arrow}{message.to}" + (f" [{what}]" if what else "")
 
 
@@ -114,7 +115,7 @@ def busiest(film: Film, field: Callable[[Counts], Sequence[float]]) -> str:
 
 def _of_ranks(film: Film, field: Callable[[Counts], Sequence[float]]) -> str:
     alike = len(set(by_rank(film, field))) == 1
-    return busiest(film, field) + (" per rank" if alike else " on the busiest rank")
+    return say("per_rank" if alike else "on_the_busiest", amount=busiest(film, field))
 
 
 def cost(film: Film) -> str:
@@ -135,12 +136,13 @@ def _sum(terms: Sequence[tuple[float, str]]) -> str:
 def facts(film: Film) -> list[tuple[str, str, str]]:
     """Return each quantity with its formula in the docstring and its count in the proof, for the busiest rank."""
     formulas, counts = documented(film.algorithm), film.counts
-    each = " per rank" if len(set(counts.messages)) == 1 else " on the busiest rank"
-    here = {"Rounds": str(counts.rounds), "Messages": f"{max(counts.messages)}{each}"}
+    each = "per_rank" if len(set(counts.messages)) == 1 else "on_the_busiest"
+    here = {"Rounds": str(counts.rounds), "Messages": say(each, amount=max(counts.messages))}
     here["Sent"] = _of_ranks(film, lambda counts: counts.sent)
     here["Received"] = _of_ranks(film, lambda counts: counts.received)
     here["Cost"] = cost(film)
-    shown = [name for name in here if name in formulas or not here[name].startswith("0")]
+    nothing = [say(each, amount=0) for each in ("per_rank", "on_the_busiest")]
+    shown = [name for name in here if name in formulas or here[name] not in nothing]
     return [(name, _formula(formulas.get(name, ""), film), here[name]) for name in shown]
 
 
@@ -148,28 +150,22 @@ def _formula(text: str, film: Film) -> str:
     formula, exact = (
         formula_for(text, film.size, film.algorithm.k) if film.size > 1 else ("", True)
     )  # with one rank nothing moves
-    return formula if exact or not formula else f"at most {formula}"
-
-
-NOTATION = (
-    "p: ranks; h: hosts; S: segments; Z: bytes of the whole vector, or of the blocks of all ranks together (for "
-    "all-to-all, of the send buffer of one rank); lg: logarithm to base 2, rounded up; digits(p, b): digits to base b "
-    "that are not 0, of all numbers below p; k: number in the name; log(p, k): logarithm to base k, rounded up; "
-    "fan(p, k): messages of the root of a k-nomial tree; pat(p, k): rounds of PAT; side(p, k): side of the smallest "
-    "cube of k dimensions for p ranks; ports, around and lgs(p, k): ports of a rank, sum of the sides less k, and sum "
-    "of lg of the sides of a torus of k dimensions; alpha: latency of a message; beta: time per byte sent or received; "
-    "gamma: time per byte combined."
-)
+    return formula if exact or not formula else say("at_most", formula=formula)
 
 
 def setting(film: Film) -> str:
     """Describe the number of ranks and the other parameters."""
-    algorithm, given = film.algorithm, [f"{film.size} rank" + ("s" if film.size != 1 else "")]
-    given += [f"root {film.root}"] if algorithm.primitive.rooted else []
-    given += [f"{film.segments} segment" + ("s" if film.segments != 1 else "")] if algorithm.pipelined else []
+    algorithm, given = film.algorithm, [say("ranks_given", n=film.size)]
+    given += [say("root_given", rank=film.root)] if algorithm.primitive.rooted else []
+    given += [say("segments_given", n=film.segments)] if algorithm.pipelined else []
     hosts = len(set(without_domains(film.hosts or ())))
-    given += [f"{hosts} host" + "s" * (hosts != 1)] if film.hosts else []
-    return ", ".join(given)
+    given += [say("hosts_given", n=hosts)] if film.hosts else []
+    return say("comma").join(given)
+
+
+def title(film: Film) -> str:
+    """Return the title of a film: its algorithm and its parameters."""
+    return say("on", algorithm=film.algorithm, setting=setting(film))
 
 
 def prose(film: Film) -> list[str]:

@@ -13,29 +13,28 @@ from types import CodeType
 
 from ..schedule.costs import documented
 from .frames import MANY, Film
+from .language import language, say
 from .legend import HEIGHT, WIDTH, Sample, definitions, legend, samples
 from .markup import rows, tag, words
-from .names import NOTATION, by_rank, cost_so_far, facts, prose, runs, sentence, setting
+from .names import by_rank, cost_so_far, facts, prose, runs, sentence
+from .names import title as film_title
 from .sheet import played, style
 
-KEYS = "space: play or pause \u00b7 \u2190 \u2192: step \u00b7 Home, End: first, last \u00b7 l: loop"
 # the outlines of each icon, 16 by 16; the play button has two outlines, and the style sheet shows one of them
 PLAY, PAUSE = "M4 2 13 8 4 14Z", "M4 2H7V14H4ZM9 2H12V14H9Z"
-BUTTONS = [
-    ("first", ("M2 2H4V14H2ZM14 2V14L5 8Z",), "First (Home)"),
-    ("back", ("M2 8 9 3V13ZM11 3H13V13H11Z",), "Back (\u2190)"),
-    ("play", (PLAY, PAUSE), "Play or pause (space)"),
-    ("next", ("M3 3H5V13H3ZM7 3 14 8 7 13Z",), "Next (\u2192)"),
-    ("last", ("M2 2 11 8 2 14ZM12 2H14V14H12Z",), "Last (End)"),
+BUTTONS: list[tuple[str, tuple[str, ...]]] = [
+    ("first", ("M2 2H4V14H2ZM14 2V14L5 8Z",)),
+    ("back", ("M2 8 9 3V13ZM11 3H13V13H11Z",)),
+    ("play", (PLAY, PAUSE)),
+    ("next", ("M3 3H5V13H3ZM7 3 14 8 7 13Z",)),
+    ("last", ("M2 2 11 8 2 14ZM12 2H14V14H12Z",)),
     (
         "loop",
         ("M3 9A5 5 0 0 1 11 4V2L15 5 11 8V6A3 3 0 0 0 5 9ZM13 7A5 5 0 0 1 5 12V14L1 11 5 8V10A3 3 0 0 0 11 7Z",),
-        "Loop (l)",
     ),
 ]
 # the formats of exports; the script shows the buttons of those that the browser can write
-FORMATS = [("svg", "SVG", "Save this moment as an SVG picture"), ("gif", "GIF", "Save the film as a GIF animation")]
-FORMATS += [("video", "Video", "Save the film as a video")]
+FORMATS = {"svg": "SVG", "gif": "GIF", "video": ""}
 Clock = Sequence[float]  # the simulated time at the end of each frame, in seconds
 
 
@@ -51,7 +50,7 @@ def document(title: str, body: str, scripts: str = "") -> str:
         tag("style", style("page.css")),
     ]
     content = tag("body", tag("main", body), scripts)
-    return "<!doctype html>\n" + tag("html", tag("head", *head), content, lang="en") + "\n"
+    return "<!doctype html>\n" + tag("html", tag("head", *head), content, lang=language()) + "\n"
 
 
 def scripts(gif: str = "") -> str:
@@ -62,7 +61,7 @@ def scripts(gif: str = "") -> str:
 
 def page(film: Film) -> str:
     """Return a page for one film: the player, the costs, and the docstring of the algorithm."""
-    title = f"{film.algorithm} on {setting(film)}"
+    title = film_title(film)
     body = [tag("h1", words(title)), *introduction(film), player([film]), described(film)]
     return document(title, "".join(body), scripts())
 
@@ -80,25 +79,28 @@ def player(films: Sequence[Film], clocks: Sequence[Clock | None] | None = None) 
     """
     last = max(len(film.frames) for film in films) - 1
     buttons = [
-        tag("button", _sign(outlines), type="button", title=hint, aria_label=hint, data_do=do)
-        for do, outlines, hint in BUTTONS
+        tag("button", _sign(outlines), type="button", title=say(do), aria_label=say(do), data_do=do)
+        for do, outlines in BUTTONS
     ]
-    slider = tag("input", type="range", min=0, max=last, value=0, aria_label="Frame")
+    slider = tag("input", type="range", min=0, max=last, value=0, aria_label=say("frame"))
     speeds = [tag("option", f"{speed}\u00d7", value=speed, selected=speed == "1") for speed in ("0.5", "1", "2", "4")]
     position = tag("output", f"0 / {last}", aria_live="polite")
-    speed = tag("select", *speeds, aria_label="Speed")
-    exports = [
-        tag("button", words(name), type="button", title=hint, aria_label=hint, data_save=kind, hidden=kind != "svg")
-        for kind, name, hint in FORMATS
-    ]
-    group = tag("span", *exports, class_="exports", role="group", aria_label="Save")
+    speed = tag("select", *speeds, aria_label=say("speed"))
+    exports = [_export(kind, name or say("video")) for kind, name in FORMATS.items()]
+    group = tag("span", *exports, class_="exports", role="group", aria_label=say("save"))
     controls = tag("div", *buttons, slider, position, speed, group, class_="controls")
     heads = tag("svg", definitions(), class_="drawing heads", width=0, height=0, aria_hidden="true")
     stages = [_stage(film, len(films), clock) for film, clock in zip(films, clocks or [None] * len(films))]
     shown = tag("div", *stages, class_="films")
-    keys = [tag("p", words(text), class_="keys") for text in [KEYS, *dict.fromkeys(chain(*map(legend, films)))]]
+    keys = [tag("p", words(text), class_="keys") for text in [say("keys"), *dict.fromkeys(chain(*map(legend, films)))]]
     keys.append(tag("p", *map(_key, dict.fromkeys(chain(*map(samples, films)))), class_="keys"))
     return tag("section", heads, controls, shown, *keys, class_="player")
+
+
+def _export(kind: str, name: str) -> str:
+    hint = say(f"save_{kind}")
+    given = {"type": "button", "title": hint, "aria_label": hint, "data_save": kind, "hidden": kind != "svg"}
+    return tag("button", words(name), **given)
 
 
 def _key(sample: Sample) -> str:
@@ -132,8 +134,8 @@ def _stage(film: Film, beside: int, clock: Clock | None) -> str:
 
 def _counters(film: Film, index: int, clock: Clock | None) -> str:
     """Return the cost up to the end of a frame, and the simulated time."""
-    texts = [f"Cost so far: {cost_so_far(film.frames[index])}"]
-    texts += [f"simulated: {1e6 * clock[index]:.4g} \u00b5s"] if clock else []
+    texts = [say("cost_so_far", cost=cost_so_far(film.frames[index]))]
+    texts += [say("simulated", time=f"{1e6 * clock[index]:.4g}")] if clock else []
     return tag("span", words(" \u00b7 ".join(texts)), class_="counters")
 
 
@@ -160,12 +162,12 @@ def _without_docstring(code: CodeType) -> list[tuple[int, str]]:
 
 def _named(ranks: Sequence[int], film: Film) -> str:
     if len(ranks) == film.size:
-        return "all ranks"
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {runs(ranks)}"
+        return say("all_ranks")
+    return say("some_ranks", n=len(ranks), ranks=runs(ranks))
 
 
 def _svg(film: Film, scale: float, drawn: str, width: float, height: float) -> str:
-    label = f"{film.algorithm} on {setting(film)}"
+    label = film_title(film)
     # a margin, so that strokes and marks at the edge are not clipped
     box = f"-8 -2 {width + 16:.6g} {height + 4:.6g}"
     shown = f"width:{scale * (width + 16):.6g}px;--natural:{width + 16:.6g}px"
@@ -185,35 +187,36 @@ def _said(film: Film, index: int) -> str:
     """Describe the messages and local moves of a frame."""
     frame = film.frames[index]
     if frame.local:
-        return "No messages: ranks copy or combine blocks that they hold."
+        return say("only_local")
     if not frame.messages:
-        return "Before the first message." if index == 0 else ""
+        return say("before_first") if index == 0 else ""
     texts = [sentence(film, message) for message in frame.messages]
-    shown = texts if len(texts) <= 24 else [*texts[:24], f"and {len(texts) - 24} more"]
-    return f"Step {frame.step}: " + ", ".join(shown)
+    shown = texts if len(texts) <= 24 else [*texts[:24], say("more", n=len(texts) - 24)]
+    return say("step_messages", step=frame.step, messages=", ".join(shown))
 
 
 def described(film: Film) -> str:
     """Return formulas with counts, the load of each rank, limits and source."""
     doc = documented(film.algorithm)
     cells = [
-        [words(name), tag("code", words(formula)) if formula else "", words(here)]
-        for name, formula, here in facts(film)
+        [say(name), tag("code", words(formula)) if formula else "", words(here)] for name, formula, here in facts(film)
     ]
-    formulas = tag("table", rows([["", "formula (busiest rank)", f"here, p = {film.size}"]], "th"), rows(cells))
-    notes = [tag("p", words(NOTATION), class_="quiet")]
-    notes += [tag("p", tag("b", f"{name}: "), words(doc[name])) for name in ("Limits", "Source") if name in doc]
-    return tag("section", tag("h2", "Costs"), scroll(formulas), scroll(loads(film)), *notes)
+    formulas = tag("table", rows([["", say("formula"), say("here", p=film.size)]], "th"), rows(cells))
+    notes = [tag("p", words(say("notation")), class_="quiet")]
+    notes += [tag("p", tag("b", f"{say(name)}: "), words(doc[name])) for name in ("Limits", "Source") if name in doc]
+    return tag("section", tag("h2", say("costs")), scroll(formulas), scroll(loads(film)), *notes)
 
 
 def loads(film: Film) -> str:
     """Return a table with the messages and bytes of each rank."""
-    table = [["messages", *map(str, film.counts.messages)]]
-    table.append(["sent", *by_rank(film, lambda counts: counts.sent)])
-    table.append(["received", *by_rank(film, lambda counts: counts.received)])
-    table += [["combined", *by_rank(film, lambda counts: counts.combined)]] if film.algorithm.primitive.reduces else []
+    table = [[say("messages"), *map(str, film.counts.messages)]]
+    table.append([say("sent"), *by_rank(film, lambda counts: counts.sent)])
+    table.append([say("received"), *by_rank(film, lambda counts: counts.received)])
+    table += (
+        [[say("combined"), *by_rank(film, lambda counts: counts.combined)]] if film.algorithm.primitive.reduces else []
+    )
     moved = [row for row in table if set(row[1:]) != {"0"}]
-    heading = rows([["rank", *map(str, range(film.size))]], "th")
+    heading = rows([[say("rank"), *map(str, range(film.size))]], "th")
     return tag("table", heading, rows([[words(cell) for cell in row] for row in moved]))
 
 

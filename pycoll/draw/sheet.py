@@ -12,7 +12,8 @@ from .frames import MANY, VERY_MANY, Film
 from .legend import definitions, legend, samples
 from .markup import tag, words
 from .matrix import matrix
-from .names import caption, setting, summary
+from .names import caption, summary
+from .names import title as film_title
 from .svg import Drawing
 
 WIDTH, NARROWEST, SPACE, LINE = 1240, 640, 30, 17
@@ -41,14 +42,14 @@ def sheet(film: Film) -> str:
     """Return a complete SVG document; its view #steps is the picture without the text around it."""
     drawn, width, tall = steps(film)
     total = max(width, NARROWEST)
-    head, top = _lines([(f"{film.algorithm} on {setting(film)}", "name"), *_captions(film)], total)
+    head, top = _lines([(film_title(film), "name"), *_captions(film)], total)
     vector = [] if film.hears else ["Z: bytes of the whole vector; formulas in brackets"]
     keys, height = _lines([(line, "text") for line in [*vector, *legend(film)]], total, top + tall)
     keys += _samples(film, height)
     size = {"width": total + 40, "height": height + 40}
     view = tag("view", id="steps", viewBox=_box(0, top, width, tall))
     paper = tag("rect", class_="paper", x=-20, y=-16, **size)
-    names = tag("title", words(f"{film.algorithm} on {setting(film)}")), tag("style", words(style("drawing.css")))
+    names = tag("title", words(film_title(film))), tag("style", words(style("drawing.css")))
     picture = tag("g", drawn, transform=f"translate(0 {top:.6g})")
     whole = [*names, view, definitions(), paper, *head, picture, *keys]
     return tag("svg", *whole, xmlns=XMLNS, class_="drawing", role="img", viewBox=_box(-20, -16, *size.values()), **size)

@@ -9,6 +9,7 @@ from itertools import groupby
 from ..schedule.moves import Block
 from .arrows import Columns, Rows, arc, height, is_straight, rows, straight
 from .frames import Cell, DrawnMessage, Film
+from .language import say
 from .layout import RowLayout, layout
 from .markup import tag, words
 from .names import block_name, runs
@@ -50,7 +51,7 @@ class Drawing:
         """Return the elements of one frame, `width` wide and `height` high; move all but the title up by `higher`."""
         frame = self.film.frames[index]
         count = len(frame.messages)
-        said = f" \u00b7 {count} message{'s' if count != 1 else ''}" if count else ""
+        said = f" \u00b7 {say('messages_here', n=count)}" if count else ""
         title = tag("text", frame.title, tag("tspan", said, class_="label"), class_="title", x=0, y=14)
         labels = [
             tag("text", words(name), class_="label", x=LABELS, y=top + 13, text_anchor="end")
@@ -72,7 +73,7 @@ class Drawing:
             yield tag("rect", class_="host", x=left, y=columns.top - 1, rx=7, **size)
             at = {"x": (left + right) / 2, "y": columns.bottom - 7, "text_anchor": "middle"}
             name = ".".join(map(str, host)) if isinstance(host, tuple) else host
-            yield tag("text", f"host {name}", class_="label", **at)
+            yield tag("text", say("host", host=name), class_="label", **at)
 
     def _rank(self, index: int, rank: int) -> Iterator[str]:
         left, top = self.columns.x(rank), self.columns.top
@@ -108,7 +109,7 @@ class Drawing:
             parts.append(tag("g", *badge, class_="check", transform=f"translate({self.cell + 1:.6g} 1)"))
         kinds = [("new", cell.new), ("finished", cell.finished), ("spent", not cell.needed and not cell.finished)]
         classes = " ".join(["cell", *(name for name, holds in kinds if holds)])
-        hint = f"{block_name(self.film, block)}: from {runs(contributors, ' + ')}"
+        hint = say("block_from", block=block_name(self.film, block), ranks=runs(contributors, " + "))
         return tag("g", tag("title", words(hint)), *parts, class_=classes, transform=f"translate({left:.6g} {top:.6g})")
 
     def _rows(self, index: int, message: DrawnMessage) -> tuple[Rows | None, Rows | None]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .frames import MANY, Cell, Film, Frame
+from .language import say
 from .layout import layout
 from .matrix import act, share
-from .names import block_name, caption, runs, sentence, setting, summary
+from .names import block_name, caption, runs, sentence, summary, title
 
 KEY = "*: finished; (brackets): no longer needed"
 MATRIX_KEY = (
@@ -18,7 +19,7 @@ MATRIX_KEY = (
 
 def text(film: Film) -> str:
     """Return the whole drawing; every line ends with a newline."""
-    lines = [f"{film.algorithm} on {setting(film)}", summary(film), "", *caption(film), ""]
+    lines = [title(film), summary(film), "", *caption(film), ""]
     lines += _matrix(film) if film.size > MANY else _steps(film)
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -28,7 +29,7 @@ def _steps(film: Film) -> list[str]:
     arranged = layout(film, states)
     lines: list[str] = []
     for index, frame in enumerate(film.frames):
-        table = [["", *(f"rank {rank}" for rank in range(film.size))]]
+        table = [["", *(say("rank_label", rank=rank) for rank in range(film.size))]]
         for row, name in enumerate(arranged.names):
             cells = [name]
             for rank, held in enumerate(states[index]):
@@ -63,11 +64,11 @@ def _key(film: Film) -> str:
 
 def _matrix(film: Film) -> list[str]:
     shares = share(film)
-    table = [["", *("local" if frame.local else str(frame.step) for frame in film.frames[1:])]]
+    table = [["", *(frame.short_title for frame in film.frames[1:])]]
     for rank in range(film.size):
         cells = [act(frame, rank, ">", "<") for frame in film.frames[1:]]
         done = [one[rank] == 1 for one in shares[1:]]
-        table.append([f"rank {rank}", *(cell + "*" * now for cell, now in zip(cells, done))])
+        table.append([say("rank_label", rank=rank), *(cell + "*" * now for cell, now in zip(cells, done))])
     return [*columns(table), "", MATRIX_KEY]
 
 

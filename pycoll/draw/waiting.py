@@ -7,6 +7,7 @@ from math import cos, hypot, pi, sin
 
 from ..base.numbers import listed
 from ..schedule.diagnosis import Waiting
+from .language import say
 from .markup import tag
 
 SIDE, AROUND, NODE, BEND = 340, 130.0, 15.0, 14.0  # the picture, the ring of ranks, a rank, and the bend of arrows
@@ -26,8 +27,7 @@ def waiting(found: Waiting) -> str:
     heads = [_head(kind) for kind in ("waits", "cycle")]
     box = f"{-SIDE / 2:.6g} {-SIDE / 2:.6g} {SIDE} {SIDE}"
     given = {"class_": "waiting", "role": "img", "aria_label": described(found), "viewBox": box}
-    caption = "Each arrow leads to the rank that another rank waits for."
-    caption += " Thick arrows: the deadlock." * bool(found.cycle) + " Dashed: has finished." * (None in found.waits)
+    caption = say("arrow_key") + say("deadlock_key") * bool(found.cycle) + say("finished_key") * (None in found.waits)
     return tag("svg", tag("defs", *heads), *arrows, *ranks, **given) + tag("figcaption", caption)
 
 

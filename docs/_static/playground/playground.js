@@ -1,6 +1,9 @@
 // The page of the playground: its controls, its state in the fragment of the address, and the worker that runs Python.
 const LIMIT = 20000; // milliseconds for one answer; an edited algorithm may never end
 const films = document.querySelector("#playground iframe");
+const words = JSON.parse(document.querySelector("div[data-words]").dataset.words);
+const language = document.documentElement.lang === "zh-CN" ? "zh-CN" : "en";
+const gif = new URL("../../playground/gif.js", import.meta.url).href;
 const $ = (name) => document.querySelector(`#playground [name=${name}]`);
 const say = (text, kind = "", picture = "") => {
   const place = document.querySelector("#playground output");
@@ -18,7 +21,7 @@ const waiting = new Map();
 
 function start() {
   worker?.terminate();
-  for (const { reject } of waiting.values()) reject(new Error("It took too long, and was stopped."));
+  for (const { reject } of waiting.values()) reject(new Error(words.stopped));
   waiting.clear();
   worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
   loaded = new Promise((resolve) => worker.addEventListener("message", resolve, { once: true }));
@@ -31,7 +34,7 @@ function start() {
   });
   worker.addEventListener("error", (event) => {
     event.preventDefault();
-    for (const { reject } of waiting.values()) reject(new Error("The Python runtime could not be loaded."));
+    for (const { reject } of waiting.values()) reject(new Error(words.not_loaded));
     waiting.clear();
   });
 }
@@ -97,7 +100,7 @@ function solve(name) {
 function listChallenges() {
   const chosen = $("challenge").value;
   const named = challenges.map(({ name }) => new Option((solved.includes(name) ? "\u2713 " : "") + name, name));
-  $("challenge").replaceChildren(new Option("none", ""), ...named);
+  $("challenge").replaceChildren(new Option(words.no_challenge, ""), ...named);
   $("challenge").value = chosen;
 }
 
@@ -107,7 +110,7 @@ function keep() {
 }
 
 function options(list, names, chosen) {
-  list.replaceChildren(...names.map((name) => new Option(name || "nothing", name)));
+  list.replaceChildren(...names.map((name) => new Option(name || words.nothing_beside, name)));
   list.value = names.includes(chosen) ? chosen : names[0];
 }
 
@@ -154,9 +157,9 @@ async function show(wanted = 0) {
     let note = "";
     editor?.mark(null);
     if (now.source !== undefined) {
-      say("Proving ...");
+      say(words.proving);
       const judge = now.challenge ? ["judged", now.challenge] : ["check", now.primitive, now.algorithm];
-      const found = await ask(...judge, now.source);
+      const found = await ask(...judge, now.source, language);
       if (mine !== shown) return;
       if (found.proved && now.challenge) solve(now.challenge);
       films.classList.toggle("stale", !found.proved);
@@ -168,7 +171,7 @@ async function show(wanted = 0) {
     }
     const numbers = [now.ranks, now.root ?? 0, now.segments ?? 1, now.per_host ?? 1];
     options($("topology").list, await ask("topologies", now.ranks, now.per_host));
-    const given = [now.nbytes, now.topology ?? "", now.source ?? null, now.challenge ?? "", "playground/gif.js"];
+    const given = [now.nbytes, now.topology ?? "", now.source ?? null, now.challenge ?? "", gif, language];
     const page = await ask("page", now.primitive, names, ...numbers, ...given);
     if (mine !== shown) return;
     films.srcdoc = page;
@@ -211,7 +214,7 @@ async function follow() {
 
 async function begin() {
   start();
-  say("Loading Python ...");
+  say(words.loading);
   import(new URL("../../playground/editor.js", import.meta.url)).then(
     (made) => (editor = made.editor($("source"))),
     () => {}, // the site was built without it
@@ -248,7 +251,7 @@ $("reset").addEventListener("click", () => {
 });
 $("copy").addEventListener("click", async () => {
   await navigator.clipboard.writeText(location.href);
-  say("The link is copied.", "right");
+  say(words.copied, "right");
 });
 addEventListener("hashchange", follow);
 document.addEventListener("keydown", (event) => {
