@@ -60,7 +60,7 @@ def test_two_algorithms_are_played_side_by_side():
         ("range(1, size)", "range(2, size)", "", None),
         ("for step in", "fro step in", "SyntaxError", 14),
         ("% size", "% 0", "line 13: ZeroDivisionError", 13),
-        ("@algorithm(ordered=False)", "", "defines 0 algorithms", None),
+        ("@algorithm(ordered=False, symmetry=around)", "", "defines 0 algorithms", None),
         ("rank - step - 1", "rank - stepp - 1", "NameError", 15),
     ],
 )
