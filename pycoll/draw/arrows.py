@@ -69,13 +69,19 @@ def head(thick: float) -> Head:
 def heads() -> list[str]:
     """Return the heads of all arrows."""
     sizes = [Head(thick) for thick in range(ceil(THINNEST), ceil(THICKEST) + 1)]
-    return [_marker(kind, one) for kind in KINDS for one in sizes]
+    return [_marker(kind, one.name(kind), one.size, 1) for kind in KINDS for one in sizes]
 
 
-def _marker(kind: str, one: Head) -> str:
-    size = {"markerWidth": one.size, "markerHeight": one.size, "markerUnits": "userSpaceOnUse"}
+def tip() -> str:
+    """Return the head named `tip`, for lines that end at the tip of their arrow."""
+    return _marker("move", "tip", head(THINNEST).size, 7)
+
+
+def _marker(kind: str, name: str, side: int, end: int) -> str:
+    """Return a head; the line ends at `end`, of the 8 units of its length."""
+    size = {"markerWidth": side, "markerHeight": side, "markerUnits": "userSpaceOnUse"}
     shape = tag("path", d="M0 0L8 4L0 8Z", class_=f"head {kind}")
-    return tag("marker", shape, id=one.name(kind), viewBox="0 0 8 8", refX=1, refY=4, orient="auto", **size)
+    return tag("marker", shape, id=name, viewBox="0 0 8 8", refX=end, refY=4, orient="auto", **size)
 
 
 def thickness(share: float) -> float:

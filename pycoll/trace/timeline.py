@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from ..draw.arrows import tip
 from ..draw.markup import tag, words
-from ..draw.sheet import LINE, XMLNS, markers, style
+from ..draw.sheet import LINE, XMLNS, style
 from .chrome import label
 from .events import Event, InvalidTrace, Trace, TracedRank
 from .training_steps import training_steps
@@ -90,7 +91,7 @@ def timeline(trace: Trace, begin: float = 0.0, end: float | None = None) -> str:
     return tag(
         "svg",
         tag("style", words(look)),
-        markers(),
+        tag("defs", tip()),
         paper,
         *content,
         xmlns=XMLNS,
@@ -185,7 +186,7 @@ def _hops(trace: Trace, window: _Window, edges: dict[int, tuple[float, float]]) 
                     ends = {"x1": window.x(start.begin), "x2": window.x(step.end)}
                     down = edges[source] < edges[rank.number]
                     ends |= {"y1": edges[source][down], "y2": edges[rank.number][not down]}
-                    yield tag("line", class_="hop", **ends, marker_end="url(#move)")
+                    yield tag("line", class_="hop", **ends, marker_end="url(#tip)")
 
 
 def _step_numbers(trace: Trace, window: _Window) -> Iterator[tuple[int, int]]:

@@ -300,6 +300,7 @@ def test_arrows_run_between_the_bands_of_ranks(tmp_path):
     ]
     gap = bands[0] + heights[0], bands[1]
     for hop in attributes(tmp_path / "timeline.svg", "line", "hop"):
+        assert hop.get("marker-end") == "url(#tip)" and 'id="tip"' in (tmp_path / "timeline.svg").read_text()
         ys = float(hop.get("y1")), float(hop.get("y2"))
         assert sorted(ys) == pytest.approx(gap, abs=1.5)
 
