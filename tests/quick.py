@@ -25,12 +25,19 @@ def once(*values: Any) -> Any:
 
 
 _ALIKE = re.compile(
-    r"knomial|recursive_multiplying|swing|bine|pat:|bruck_whole|grid|two_level_log|"
+    r"knomial|recursive_multiplying|swing|bine|pat:|trivance|bruck_whole|grid|two_level_log|"
     r"^(scatter|gather|reduce|barrier)\.two_level$"
 )
 _TWICE = re.compile(r":8$|^allgatherv")  # another number, or another primitive, with the same schedules
 _CHOSEN = {
-    *("bcast.knomial:4", "scatter.bine", "allgather.swing", "reduce_scatter.pat:2", "alltoall.two_level"),
+    *(
+        "bcast.knomial:4",
+        "scatter.bine",
+        "allgather.swing",
+        "allgather.trivance",
+        "reduce_scatter.pat:2",
+        "alltoall.two_level",
+    ),
     "allreduce.recursive_multiplying:4",
 }
 

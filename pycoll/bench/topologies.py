@@ -2,12 +2,13 @@
 
     python -m pycoll.bench.topologies
 
-The tables are in the guide, beside what the papers on Swing and on Bine trees say.
+The tables are in the guide, beside what the papers on Swing, Trivance and Bine trees say.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +22,9 @@ from .markdown import table
 
 # an example: links of 100 Gbit/s, 200 ns for each further link, and no time for combining
 NETWORK = Network(between=Link(alpha=1.5e-6, beta=8e-11, overhead=0.3e-6), gamma=0.0, hop=0.2e-6)
-TORI = {1: "torus:64", 2: "torus:8x8", 3: "torus:4x4x4"}
-SIZES = [1 << power for power in (10, 18, 22, 26)]
+ONE_PORT = "ring", "recursive_doubling", "rabenseifner"
+SWING = ["torus:64", "torus:8x8", "torus:4x4x4"], [1 << power for power in (10, 18, 22, 26)]
+TRIVANCE = ["torus:27", "torus:81", "torus:9x9", "torus:64"], [1 << power for power in (10, 15, 18, 20, 23, 26)]
 
 RANKS, MACHINE = 128, 256
 TAPERED = {"dragonfly:16x4x4:2": "group ", "fat-tree:32x8:2": "switch "}
@@ -34,23 +36,19 @@ PAIRS = [  # primitive, Bine's algorithm, and the binomial tree or butterfly
 TRIES = 5
 
 
-def congestion() -> Iterator[list[str]]:
-    """Yield rows of times, each divided by the time of Swing on all ports."""
-    for dimensions, topology in TORI.items():
-        names = "ring", "recursive_doubling", "rabenseifner", f"bucket:{dimensions}", "swing"
-        for nbytes in SIZES:
-            setting = {"ranks": 64, "nbytes": nbytes, "topology": topology, "network": NETWORK}
-            times = {
-                name: pycoll.simulate("allreduce", algorithm=name, **setting).time
-                for name in (*names, f"torus_swing:{dimensions}")
-            }
-            best = times.pop(f"torus_swing:{dimensions}")
-            yield [
-                topology,
-                size_label(nbytes),
-                *(f"{time / best:.2f}" for time in times.values()),
-                f"{best * 1e6:,.0f}",
-            ]
+def congestion(tori: Sequence[str], sizes: Sequence[int], names: Sequence[str]) -> Iterator[list[str]]:
+    """Yield rows of times, each divided by the last one; K in a name stands for the dimensions of the torus."""
+    for topology in tori:
+        lengths = topology.partition(":")[2].split("x")
+        for nbytes in sizes:
+            setting = {"ranks": math.prod(map(int, lengths)), "topology": topology, "network": NETWORK}
+            *times, best = (
+                pycoll.simulate(
+                    "allreduce", algorithm=name.replace("K", str(len(lengths))), nbytes=nbytes, **setting
+                ).time
+                for name in names
+            )
+            yield [topology, size_label(nbytes), *(f"{time / best:.2f}" for time in times), f"{best * 1e6:,.0f}"]
 
 
 def block(draw: random.Random) -> list[int]:
@@ -93,14 +91,20 @@ def traffic() -> Iterator[list[str]]:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Print both tables."""
+    """Print the tables."""
     argparse.ArgumentParser(
         prog="python -m pycoll.bench.topologies",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args(argv)
-    times = ["ring", "recursive doubling", "Rabenseifner", "bucket", "swing on one port", "torus_swing (µs)"]
-    print(table(["topology", "bytes", *times], congestion()), flush=True)
+    times = ["topology", "bytes", "ring", "recursive doubling", "Rabenseifner", "bucket"]
+    swing, trivance = (
+        (*ONE_PORT, "bucket:K", "swing", "torus_swing:K"),
+        (*ONE_PORT, "bucket:K", "torus_swing:K", "trivance"),
+    )
+    print(table([*times, "swing on one port", "torus_swing (µs)"], congestion(*SWING, swing)), flush=True)
+    print()
+    print(table([*times, "torus_swing", "trivance (µs)"], congestion(*TRIVANCE, trivance)), flush=True)
     print()
     print(table(["topology", "collective", "algorithms", "block", "fragmented", "scattered"], traffic(), left=3))
 

@@ -195,6 +195,22 @@ def pat(rank: int, size: int, k: int) -> Schedule:
     yield from patterns.pat(rank, size, k)
 
 
+@algorithm(symmetry=around)
+def trivance(rank: int, size: int) -> Schedule:
+    """Trivance: each round exchanges blocks on both sides, so that a rank holds three times as many.
+
+    Rounds: at most log(p, 3) if 3**log(p, 3) == p else 2*log(p, 3)
+    Messages: at most 2*log(p, 3)
+    Sent: (p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: at most 2*log(p, 3)*alpha + (p-1)/p*Z*beta
+    Limits: best for networks in which both directions of a ring or torus can be used at once, and for powers of three.
+    Source: Juerss, Addanki and Schmid, "Trivance: latency-optimal AllReduce by shortcutting multiport networks",
+        arXiv:2602.17254 (2026), reversed.
+    """
+    yield from patterns.trivance(rank, size)
+
+
 @algorithm()
 def two_level_log(rank: int, size: int, hosts: Hosts) -> Schedule:
     """As `two_level`, with `bruck` instead of rings between the hosts.

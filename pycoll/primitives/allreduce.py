@@ -255,6 +255,25 @@ def swing(rank: int, size: int) -> Schedule:
     yield from allgather.swing(rank, size)
 
 
+@algorithm(cut=per_rank, ordered=False, symmetry=around)
+def trivance(rank: int, size: int) -> Schedule:
+    """Trivance: reduce-scatter with the nearest ranks on both sides first, then all-gather with the nearest last.
+
+    Rounds: at most 2*log(p, 3) if 3**log(p, 3) == p else 4*log(p, 3)
+    Messages: at most 4*log(p, 3)
+    Sent: 2*(p-1)/p*Z
+    Received: 2*(p-1)/p*Z
+    Cost: at most 4*log(p, 3)*alpha + 2*(p-1)/p*Z*beta + (p-1)/p*Z*gamma
+    Limits: only for commutative operations; as `allgather.trivance`.  The paper also has a form that exchanges whole
+        vectors in log(p, 3) rounds.  It is left out, because its ranks combine in different orders and get different
+        bits.
+    Source: Juerss, Addanki and Schmid, "Trivance: latency-optimal AllReduce by shortcutting multiport networks",
+        arXiv:2602.17254 (2026).
+    """
+    yield from reduce_scatter.trivance(rank, size)
+    yield from allgather.trivance(rank, size)
+
+
 @algorithm(cut=per_port_and_rank, ordered=False, listed=(2,), least=1, symmetry=sides)
 def bucket(rank: int, size: int, k: int) -> Schedule:
     """The ring in each dimension of a torus of k dimensions, in turn; the vector is cut among the ports of a rank.

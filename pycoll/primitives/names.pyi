@@ -21,17 +21,17 @@ Reduce: TypeAlias = AlgorithmName | Literal[
 ]
 Allgather: TypeAlias = AlgorithmName | Literal[
     "naive", "tree", "ring", "recursive_multiplying:4", "recursive_multiplying:8", "two_level", "bruck", "neighbor",
-    "swing", "bine", "pat:2", "pat:8", "two_level_log", "hierarchical:levels=node+numa", "native"
+    "swing", "bine", "pat:2", "pat:8", "trivance", "two_level_log", "hierarchical:levels=node+numa", "native"
 ]
 Allreduce: TypeAlias = AlgorithmName | Literal[
     "naive", "tree", "ring", "knomial:4", "knomial:8", "recursive_doubling", "recursive_multiplying:4",
     "recursive_multiplying:8", "rabenseifner", "double_tree", "two_level", "ring_whole", "bruck_whole", "swing",
-    "bucket:2", "torus_swing:2", "bine", "two_level_log", "hierarchical:levels=node+numa", "native"
+    "trivance", "bucket:2", "torus_swing:2", "bine", "two_level_log", "hierarchical:levels=node+numa", "native"
 ]
 ReduceScatter: TypeAlias = AlgorithmName | Literal[
     "naive", "tree", "ring", "recursive_halving", "pairwise", "two_level", "recursive_multiplying:4",
-    "recursive_multiplying:8", "swing", "bine", "pat:2", "pat:8", "two_level_log", "hierarchical:levels=node+numa",
-    "native"
+    "recursive_multiplying:8", "swing", "bine", "pat:2", "pat:8", "trivance", "two_level_log",
+    "hierarchical:levels=node+numa", "native"
 ]
 Alltoall: TypeAlias = AlgorithmName | Literal[
     "naive", "tree", "ring", "pairwise", "bine", "grid:2", "grid:3", "two_level", "native"
@@ -54,7 +54,7 @@ Gatherv: TypeAlias = AlgorithmName | Literal[
 ]
 Allgatherv: TypeAlias = AlgorithmName | Literal[
     "naive", "tree", "ring", "recursive_multiplying:4", "recursive_multiplying:8", "two_level", "bruck", "neighbor",
-    "swing", "bine", "pat:2", "pat:8", "two_level_log", "hierarchical:levels=node+numa", "native"
+    "swing", "bine", "pat:2", "pat:8", "trivance", "two_level_log", "hierarchical:levels=node+numa", "native"
 ]
 Alltoallv: TypeAlias = AlgorithmName | Literal[
     "naive", "pairwise", "tree", "ring", "native"
@@ -67,5 +67,5 @@ Neighbors: TypeAlias = AlgorithmName | Literal[
 ]
 Sharding: TypeAlias = AlgorithmName | Literal[
     "naive", "tree", "ring", "recursive_multiplying:4", "recursive_multiplying:8", "two_level", "swing", "bine",
-    "pat:2", "pat:8", "two_level_log", "hierarchical:levels=node+numa"
+    "pat:2", "pat:8", "trivance", "two_level_log", "hierarchical:levels=node+numa"
 ]

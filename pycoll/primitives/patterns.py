@@ -111,6 +111,35 @@ def pat(rank: int, size: int, k: int) -> Schedule:
         yield exchange(more & -more, [o + more for o in held if o + more < size])
 
 
+def trivance(rank: int, size: int) -> Schedule:
+    """All-gather: each round exchanges blocks with two ranks, at the same distance on both sides.
+
+    Offset o stands for the block of the rank o places above.  The distances are powers of three, the largest first, and
+    all offsets are sums of some of them, added or subtracted.  If a rank needs other blocks from one side than from the
+    other one, because some are there already, the two sides take turns.
+    """
+    held, distances = [0], [1]
+    while 3 * distances[-1] < size:
+        distances.append(3 * distances[-1])
+    for distance in reversed(distances):
+        before, sides = list(held), []
+        for away in (distance, -distance):
+            new = [offset for offset in before if (offset + away) % size not in held]
+            held += [(offset + away) % size for offset in new]
+            sides.append((away, new))
+        exchanges = [_exchange(rank, size, away, new) for away, new in sides if new]
+        yield from [sum(exchanges, ())] if sides[0][1] == sides[1][1] else exchanges
+
+
+def _exchange(rank: int, size: int, away: int, offsets: list[int]) -> Round:
+    """Receive from the rank `away` places above its blocks at some offsets, and send those of this rank below."""
+    below, above = (rank - away) % size, (rank + away) % size
+    return (
+        Send(below, [(rank + offset) % size for offset in offsets]),
+        Recv(above, [(above + offset) % size for offset in offsets]),
+    )
+
+
 def bruck_between(lanes: Lanes, part: Callable[[int], Sequence[Block]]) -> Schedule:
     """All-gather between the hosts of a lane, as `allgather.bruck`; `part` returns the blocks of a host."""
     if not lanes.inside:

@@ -177,6 +177,22 @@ def pat(rank: int, size: int, k: int) -> Schedule:
     yield from reversed_allgather(patterns.pat(rank, size, k))
 
 
+@algorithm(ordered=False, symmetry=around)
+def trivance(rank: int, size: int) -> Schedule:
+    """Trivance: each round exchanges partial results on both sides, the nearest ranks first, with the most blocks.
+
+    Rounds: at most log(p, 3) if 3**log(p, 3) == p else 2*log(p, 3)
+    Messages: at most 2*log(p, 3)
+    Sent: (p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: at most 2*log(p, 3)*alpha + (p-1)/p*Z*beta + (p-1)/p*Z*gamma
+    Limits: only for commutative operations; as `allgather.trivance`.
+    Source: Juerss, Addanki and Schmid, "Trivance: latency-optimal AllReduce by shortcutting multiport networks",
+        arXiv:2602.17254 (2026).
+    """
+    yield from reversed_allgather(patterns.trivance(rank, size))
+
+
 @algorithm(ordered=False)
 def two_level_log(rank: int, size: int, hosts: Hosts) -> Schedule:
     """The reverse of `allgather.two_level_log`: as `two_level`, in lg(h) rounds between the hosts.
