@@ -180,7 +180,7 @@ def main(argv: list[str]) -> int:
         if options.output:
             draw(records, options, comm.size, Path(options.output))
         rows = [[each["driver"], each["formula"], each["nbytes"][-1], max(each["nbytes"])] for each in records]
-        headings = ["MiB", "model state by formula", "after the step", "at most"]
+        headings = ["MiB", "formula", "after the step", "at most"]
         print(tabulate(rows, headings, floatfmt=".0f"))
         say_written(options.json, options.output)
     return 0
