@@ -46,6 +46,8 @@ def traffic() -> Iterator[Traffic]:
     -----
     Persistent collectives are counted if they were created in the block.  Programs are bound again at its beginning
     and end, so that calls outside of it have no overhead.
+
+    Around `pycoll.local`, a block counts the messages of all its ranks, which are threads of one process.
     """
     counter = Traffic()
     _counting.append(counter)

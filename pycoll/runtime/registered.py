@@ -249,8 +249,12 @@ class Registered:
     @property
     def nbytes(self) -> int:
         """The bytes that are allocated on this rank."""
-        shared = sum(sum(area.parts[self.local_rank].taken.values()) for area in self.areas.values())
-        return shared + sum(map(len, self._ordinary.values()))
+        return self.shared_nbytes + sum(map(len, self._ordinary.values()))
+
+    @property
+    def shared_nbytes(self) -> int:
+        """The bytes of these that are in shared memory, which tracemalloc does not count."""
+        return sum(sum(area.parts[self.local_rank].taken.values()) for area in self.areas.values())
 
     def code(self, address: int, nbytes: int) -> int:
         """The position of registered memory of this rank, for `address` on other ranks; -1 if it is not registered."""

@@ -18,6 +18,13 @@ ROOT = Path(__file__).parents[2]
 RANKS = [1, 2, 3, 4, 5, 8]
 
 
+@pytest.mark.parametrize("ranks", RANKS)
+def test_traffic_around_it_counts_the_messages_of_all_ranks(ranks):
+    with pycoll.traffic() as sent:
+        pycoll.local(lambda comm: pycoll.allreduce(np.ones(8 * ranks), algorithm="ring", comm=comm), ranks)
+    assert sent.nbytes == 2 * (ranks - 1) * 64 * ranks and sent.messages == 2 * (ranks - 1) * ranks
+
+
 def data(rank, count):
     return np.random.default_rng(rank).integers(-100, 100, count).astype(float)
 

@@ -8,7 +8,7 @@ NAMES = sorted(page.name for page in (LESSONS / "en").iterdir())
 
 
 def test_each_language_has_all_lessons():
-    assert NAMES == sorted(page.name for page in (LESSONS / "zh").iterdir()) and len(NAMES) == 7
+    assert NAMES == sorted(page.name for page in (LESSONS / "zh").iterdir()) and len(NAMES) == 8
 
 
 def test_the_index_lists_all():

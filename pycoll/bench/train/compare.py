@@ -121,6 +121,6 @@ def _peak(make: type, model: Perceptron, options: argparse.Namespace, comm: MPI.
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     if trainer.driver:
-        peak += attach(trainer.driver.comm).registered.nbytes
+        peak += attach(trainer.driver.comm).registered.shared_nbytes
     trainer.free()
     return peak
