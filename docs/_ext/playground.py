@@ -3,6 +3,9 @@
 ``{play} PRIMITIVE ALGORITHM [BESIDE]`` inserts a film and a link to the playground; its content is the text of the
 link, its options are the other controls.
 
+In a sentence, the role ``{play}`` inserts only a link: its target is ``PRIMITIVE ALGORITHM [BESIDE] [NAME=VALUE ...]``
+or ``challenge=NAME``.
+
 The runtime, the editor, and MathJax for the formulas of all pages come from the npm registry once, and stay in
 ``docs/_generated``.  Without npm or network, the site is built without them, and the playground says so.
 """
@@ -12,11 +15,13 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import shutil
 import subprocess
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,9 +31,10 @@ from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util import logging
-from sphinx.util.docutils import SphinxDirective
+from sphinx.util.docutils import ReferenceRole, SphinxDirective
 
 from pycoll import playground
+from pycoll.challenges.tasks import CHALLENGES
 
 from films import film  # isort: skip
 
@@ -48,6 +54,7 @@ PACKAGES = [
     "pycoll/simulate",
 ]
 SECONDS = 120
+NUMBERS = "ranks", "root", "segments", "per_host", "nbytes", "frame"  # controls
 
 logger = logging.getLogger(__name__)
 
@@ -122,38 +129,86 @@ def fetch(package: str, names: list[str], folder: Path) -> None:
         unpacked.rename(folder)
 
 
+def state_of(primitive: str, names: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the controls of the playground, as its address holds them."""
+    state = {"primitive": primitive, "algorithm": names[0], "ranks": 8, **options}
+    return state | ({"beside": names[1]} if names[1:] else {})
+
+
+def page_of(state: dict[str, Any]) -> str:
+    """Return the page that the playground shows; raise ValueError if it cannot show this state."""
+    names = [state[name] for name in ("algorithm", "beside") if name in state]
+    given = {name: state[name] for name in ("root", "segments", "nbytes", "topology") if name in state}
+    try:
+        return playground.page(
+            state["primitive"], names, state["ranks"], ranks_per_host=state.get("per_host", 1), **given
+        )
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"the playground cannot show {state}: {error}") from error
+
+
+def address(page: str, state: dict[str, Any]) -> str:
+    """Return the address of the playground in this state, seen from a page."""
+    return f"{'../' * page.count('/')}playground.html#{quote(json.dumps(state))}"
+
+
 class Play(SphinxDirective):
     """A film, and a link to the playground."""
 
     required_arguments, optional_arguments, has_content = 2, 1, True
-    option_spec: ClassVar[dict[str, Any]] = {
-        **dict.fromkeys(("ranks", "root", "segments", "per_host", "nbytes", "frame"), directives.nonnegative_int),
-        "topology": str,
-    }
+    option_spec: ClassVar[dict[str, Any]] = {**dict.fromkeys(NUMBERS, directives.nonnegative_int), "topology": str}
 
     def run(self) -> list[nodes.Node]:
         """Check the state by building its page."""
         primitive, *names = self.arguments
-        state = {"primitive": primitive, "algorithm": names[0], "ranks": 8, **self.options}
-        state |= {"beside": names[1]} if names[1:] else {}
-        given = {name: state[name] for name in ("root", "segments", "nbytes", "topology") if name in state}
+        state = state_of(primitive, names, self.options)
         try:
-            page = playground.page(primitive, names, state["ranks"], ranks_per_host=state.get("per_host", 1), **given)
-        except (KeyError, ValueError) as error:
-            raise self.error(f"the playground cannot show {state}: {error}") from error
+            page = page_of(state)
+        except ValueError as error:
+            raise self.error(str(error)) from error
         root, folder = "../" * self.env.docname.count("/"), Path(self.env.srcdir) / "_generated" / "films"
         stem = hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]  # the same when the page changes
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{stem}.html").write_text(page, encoding="utf-8")
         title = " ".join([primitive, *names])
-        link = nodes.reference(refuri=f"{root}playground.html#{quote(json.dumps(state))}", internal=True)
+        link = nodes.reference(refuri=address(self.env.docname, state), internal=True)
         link += self.parse_inline(" ".join(self.content))[0]
         played = nodes.raw("", film(f"{root}films/{stem}.html", title), format="html")
         return [played, nodes.paragraph("", "\u25b6 ", link)]
+
+
+class PlayLink(ReferenceRole):
+    """A link to the playground in a sentence."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Check the state by building its page; a challenge must exist."""
+        options = dict(re.findall(r"(?<!\S)(\w+)=(\S+)", self.target))
+        names = [word for word in self.target.split() if not re.match(r"\w+=", word)]
+        try:
+            state = self.state(names, options)
+        except ValueError as error:
+            message = self.inliner.reporter.error(str(error), line=self.lineno)
+            return [self.inliner.problematic(self.rawtext, self.rawtext, message)], [message]
+        link = nodes.reference(self.rawtext, self.title, refuri=address(self.env.docname, state), internal=True)
+        return [link], []
+
+    def state(self, names: list[str], options: dict[str, str]) -> dict[str, Any]:
+        """Return the controls; raise ValueError if the playground cannot show them."""
+        if names == [] and options.keys() == {"challenge"} and options["challenge"] in CHALLENGES:
+            return options
+        if len(names) not in (2, 3) or options.keys() - {*NUMBERS, "topology"}:
+            raise ValueError(
+                f"{self.target!r} is neither PRIMITIVE ALGORITHM [BESIDE] [NAME=VALUE ...] nor a challenge"
+            )
+        given = {name: int(value) if name in NUMBERS else value for name, value in options.items()}
+        state = state_of(names[0], names[1:], given)
+        page_of(state)
+        return state
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the step, and the name of the folder of the runtime for the page."""
     app.connect("config-inited", generate)
     app.add_directive("play", Play)
+    app.add_role("play", PlayLink())
     return {"parallel_read_safe": True, "parallel_write_safe": True}

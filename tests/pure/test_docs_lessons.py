@@ -18,7 +18,7 @@ def blocks(language, name):
 
 
 def test_each_language_has_all_lessons():
-    assert NAMES == sorted(page.name for page in (LESSONS / "zh").iterdir()) and len(NAMES) == 7
+    assert NAMES == sorted(page.name for page in (LESSONS / "zh").iterdir()) and len(NAMES) == 10
 
 
 def test_the_blocks_of_the_readme_are_the_same():
