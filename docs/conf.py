@@ -103,7 +103,7 @@ linkcheck_ignore = [r"https://doi\.org/"]  # publishers refuse automatic request
 
 def name_the_language(app, page, template, context, tree):
     """Say in the Chinese pages that they are Chinese, for fonts, screen readers and translators."""
-    if page.startswith("lessons/zh/"):
+    if page.startswith("lessons/zh/") or page.endswith(".zh"):
         context["language"] = "zh-CN"
 
 

@@ -39,6 +39,17 @@ def test_the_blocks_are_the_same(name):
     assert any("<!-- run" in block for block in blocks("en", name))
 
 
+def test_the_plans_for_teachers_have_the_same_programs_and_links():
+    def code(name):
+        text = (LESSONS / name).read_text(encoding="utf-8")
+        return re.findall(r"<!--.*?-->|^```.*?^```", text, re.DOTALL | re.MULTILINE), re.findall(
+            r"\{play\}`[^`<]*<([^>]*)>`", text
+        )
+
+    assert code("teaching.md") == code("teaching.zh.md")
+    assert len(code("teaching.md")[1]) > 10
+
+
 def test_the_index_lists_all():
     text = (LESSONS / "index.md").read_text(encoding="utf-8")
     assert all(f"{language}/{Path(name).stem}\n" in text for name in NAMES for language in ("en", "zh"))
