@@ -272,6 +272,7 @@ def links(visitor: Visitor) -> None:
     page = visitor.page
     for given, title in (
         ('{"primitive": "scan", "algorithm": "tree", "ranks": 9999}', "scan.tree on 32 ranks"),
+        ('{"challenge": "logarithm"}', "bcast.logarithm on 32 ranks"),
         ("no link of this page", "allreduce.ring on 32 ranks"),
         ('{"ranks": 8}', "allreduce.ring on 8 ranks"),
     ):

@@ -6,6 +6,9 @@ and what films load: an encoder of GIF animations.
 ``{play} PRIMITIVE ALGORITHM [BESIDE]`` inserts a film and a link to the playground; its content is the text of the
 link, its options are the other controls.
 
+In a sentence, the role ``{play}`` inserts only a link: its target is ``PRIMITIVE ALGORITHM [BESIDE] [NAME=VALUE ...]``
+or ``challenge=NAME``.
+
 The runtime, the editor, the encoder, and MathJax for the formulas of all pages come from the npm registry once, and
 stay in ``docs/_generated``.  Without npm or network, the site is built without them, and the playground says so.
 """
@@ -15,11 +18,13 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import shutil
 import subprocess
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,9 +34,10 @@ from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util import logging
-from sphinx.util.docutils import SphinxDirective
+from sphinx.util.docutils import ReferenceRole, SphinxDirective
 
 from pycoll import playground
+from pycoll.challenges.tasks import CHALLENGES
 from pycoll.draw.language import say, speaking
 from pycoll.draw.markup import tag, words
 
@@ -63,6 +69,7 @@ WORDS_OF_SCRIPT = ["no_challenge", "nothing_beside", "loading", "proving", "copi
 PAGES = {"en": "playground", "zh-CN": "zh/playground"}
 NUMBERS = {"ranks": (1, 32, 8), "root": (0, 31, 0), "segments": (1, 16, 2), "per_host": (1, 32, 1)}  # limits, value
 SIZES = {"8": "8 B", "1024": "1 KiB", "65536": "64 KiB", "1048576": "1 MiB", "67108864": "64 MiB"}
+CONTROLS = *NUMBERS, "nbytes", "frame"
 
 logger = logging.getLogger(__name__)
 
@@ -190,37 +197,81 @@ def markup(root: str) -> str:
     )
 
 
+def state_of(primitive: str, names: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the controls of the playground, as its address holds them."""
+    state = {"primitive": primitive, "algorithm": names[0], "ranks": 8, **options}
+    return state | ({"beside": names[1]} if names[1:] else {})
+
+
+def page_of(state: dict[str, Any], language: str) -> str:
+    """Return the page that the playground shows; raise ValueError if it cannot show this state."""
+    names = [state[name] for name in ("algorithm", "beside") if name in state]
+    given = {name: state[name] for name in ("root", "segments", "nbytes", "topology") if name in state}
+    given |= {"ranks_per_host": state.get("per_host", 1), "gif": GIF, "language": language}
+    try:
+        return playground.page(state["primitive"], names, state["ranks"], **given)
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"the playground cannot show {state}: {error}") from error
+
+
+def address(page: str, state: dict[str, Any]) -> str:
+    """Return the address of the playground in this state, seen from a page."""
+    return f"{'../' * page.count('/')}{PAGES[language_of(page)]}.html#{quote(json.dumps(state))}"
+
+
 class Play(SphinxDirective):
     """A film, and a link to the playground."""
 
     required_arguments, optional_arguments, has_content = 2, 1, True
-    option_spec: ClassVar[dict[str, Any]] = {
-        **dict.fromkeys(("ranks", "root", "segments", "per_host", "nbytes", "frame"), directives.nonnegative_int),
-        "topology": str,
-    }
+    option_spec: ClassVar[dict[str, Any]] = {**dict.fromkeys(CONTROLS, directives.nonnegative_int), "topology": str}
 
     def run(self) -> list[nodes.Node]:
         """Check the state by building its page."""
         primitive, *names = self.arguments
-        state = {"primitive": primitive, "algorithm": names[0], "ranks": 8, **self.options}
-        state |= {"beside": names[1]} if names[1:] else {}
-        given = {name: state[name] for name in ("root", "segments", "nbytes", "topology") if name in state}
+        state, language = state_of(primitive, names, self.options), language_of(self.env.docname)
         try:
-            language = language_of(self.env.docname)
-            given |= {"ranks_per_host": state.get("per_host", 1), "gif": GIF, "language": language}
-            page = playground.page(primitive, names, state["ranks"], **given)
-        except (KeyError, ValueError) as error:
-            raise self.error(f"the playground cannot show {state}: {error}") from error
+            page = page_of(state, language)
+        except ValueError as error:
+            raise self.error(str(error)) from error
         root, folder = "../" * self.env.docname.count("/"), Path(self.env.srcdir) / "_generated" / "films"
         named = json.dumps(state) + language.removeprefix("en")
         stem = hashlib.sha256(named.encode()).hexdigest()[:16]  # the same when the page changes
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{stem}.html").write_text(page, encoding="utf-8")
         title = " ".join([primitive, *names])
-        link = nodes.reference(refuri=f"{root}{PAGES[language]}.html#{quote(json.dumps(state))}", internal=True)
+        link = nodes.reference(refuri=address(self.env.docname, state), internal=True)
         link += self.parse_inline(" ".join(self.content))[0]
         played = nodes.raw("", film(f"{root}films/{stem}.html", title), format="html")
         return [played, nodes.paragraph("", "\u25b6 ", link)]
+
+
+class PlayLink(ReferenceRole):
+    """A link to the playground in a sentence."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Check the state by building its page; a challenge must exist."""
+        options = dict(re.findall(r"(?<!\S)(\w+)=(\S+)", self.target))
+        names = [word for word in self.target.split() if not re.match(r"\w+=", word)]
+        try:
+            state = self.state(names, options)
+        except ValueError as error:
+            message = self.inliner.reporter.error(str(error), line=self.lineno)
+            return [self.inliner.problematic(self.rawtext, self.rawtext, message)], [message]
+        link = nodes.reference(self.rawtext, self.title, refuri=address(self.env.docname, state), internal=True)
+        return [link], []
+
+    def state(self, names: list[str], options: dict[str, str]) -> dict[str, Any]:
+        """Return the controls; raise ValueError if the playground cannot show them."""
+        if names == [] and options.keys() == {"challenge"} and options["challenge"] in CHALLENGES:
+            return options
+        if len(names) not in (2, 3) or options.keys() - {*CONTROLS, "topology"}:
+            raise ValueError(
+                f"{self.target!r} is neither PRIMITIVE ALGORITHM [BESIDE] [NAME=VALUE ...] nor a challenge"
+            )
+        given = {name: int(value) if name in CONTROLS else value for name, value in options.items()}
+        state = state_of(names[0], names[1:], given)
+        page_of(state, language_of(self.env.docname))
+        return state
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -228,4 +279,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("config-inited", generate)
     app.add_directive("play", Play)
     app.add_directive("playground", Playground)
+    app.add_role("play", PlayLink())
     return {"parallel_read_safe": True, "parallel_write_safe": True}
