@@ -24,6 +24,7 @@ extensions = [
     "sphinx_copybutton",
     "catalogue",
     "languages",
+    "dots",
     "playground",
 ]
 exclude_patterns = ["_build", "_generated"]
