@@ -15,7 +15,7 @@ from typing import Any
 from matplotlib import rc_context
 
 from pycoll.base.command_line import Parser, check_folder, in_words, say_written
-from pycoll.base.figures import BLUE, GREEN, GREY, INK, ORANGE, STYLE, image
+from pycoll.base.figures import BLUE, GREEN, GREY, INK, ORANGE, STYLE, grid, image
 from pycoll.base.files import write_atomically
 
 from ..curves import MPI
@@ -61,7 +61,7 @@ def plot(documents: Sequence[Document], calls: Collection[str] = ()) -> Drawn:
     title = f"{called}: time of {other} divided by time of pycoll (above 1x: pycoll is faster)"
     canvas = Canvas(title, environments, 2.9 * -(-len(panels) // columns), wide=True)
     values = [ratio for lines in panels for points in lines.values() for ratio in points.values()]
-    axes = canvas.grid(len(panels), columns, "size", f"{other} / pycoll")
+    axes = grid(canvas.figure, len(panels), columns, "size", f"{other} / pycoll")
     for panel, lines, environment in zip(axes, panels, environments):
         log_values(panel, min(*values, 1), max(*values, 1), base=2, form="{x:g}x")
         log_sizes(panel, sorted({size for points in lines.values() for size in points}), 6)
