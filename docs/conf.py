@@ -25,6 +25,7 @@ extensions = [
     "catalogue",
     "languages",
     "dots",
+    "pictures",
     "playground",
 ]
 exclude_patterns = ["_build", "_generated"]
