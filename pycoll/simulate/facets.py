@@ -14,9 +14,10 @@ from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
 from ..base.figures import BLUE, GREY, INK, ORANGE, STYLE, grid
 from .crossings import LEVEL, Crossing, Curves
 
-COLUMNS = 5
+COLUMNS = 4
 WIDTH, HEIGHT = 2.0, 1.4  # of a panel, in inches
 SMALL = 8  # points
+ROOM = 4.0  # the ratio of two times between which a name fits
 
 
 class View(NamedTuple):
@@ -72,11 +73,11 @@ def _panel(axes: Axes, view: View, name: str, fastest: Sequence[float]) -> None:
 def _name_fastest(panels: Sequence[Axes], view: View, fastest: Sequence[float]) -> None:
     """Name the grey line once, at the first point with room above it, or with the most room."""
     gaps = [
-        (min(mine / best, 2), -number, -index)
+        (min(mine / best, ROOM), -index, -number)
         for number, seconds in enumerate(view.curves.values())
         for index, (mine, best) in enumerate(zip(seconds, fastest))
     ]
-    gap, number, index = max(gaps)
+    gap, index, number = max(gaps)
     if gap > LEVEL:
         side = "left" if -2 * index < len(fastest) else "right"
         how: Any = {"fontsize": SMALL, "color": GREY, "ha": side, "va": "bottom", "in_layout": False}
