@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -121,3 +122,18 @@ def test_the_numbers_are_those_in_the_records(page, index, files, key, digits):
         for size, cell in zip(table.columns, row):
             found = [each["gloo_min"] / each["pycoll_min"] if minima else each[key] for each in cells(call, size)]
             assert [f"{ratio:{digits}}".rstrip(".") for ratio in found] == cell, (name, size)
+
+
+def test_a_wrong_row_fails_the_build(tmp_path):
+    extensions = 'extensions = ["myst_parser", "dots"]\nmyst_enable_extensions = ["colon_fence"]\n'
+    (tmp_path / "conf.py").write_text(f"import sys\nsys.path[:0] = {sys.path!r}\n{extensions}")
+    table = "\n".join([":::{dots} The caption.", "", *HEAD, "| Bcast | 2.0 | 1.5 |", ":::", ""])
+    build = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", str(tmp_path), str(tmp_path / "site")]
+    (tmp_path / "index.md").write_text("# Title\n\n" + table.replace("1.5", "fast"))
+    failed = subprocess.run(build, capture_output=True, text=True, timeout=120)
+    assert failed.returncode and "index.md, row 'Bcast': 'fast' under '1 MiB'" in failed.stderr
+    (tmp_path / "index.md").write_text("# Title\n\n" + table)
+    subprocess.run(build, check=True, timeout=120)
+    page = (tmp_path / "site/index.html").read_text()
+    assert page.count("<circle") == 2 and "The caption." in page
+    assert re.search(r"<details .*?<td><p>1.5</p></td>.*?</details>", page, re.DOTALL)
