@@ -167,7 +167,8 @@ class Dots(SphinxDirective):
             table = read(f"{self.env.docname}.md", self.content, len(series) or 1, **self.options)
         except ValueError as error:
             raise self.error(str(error)) from None
-        html = plot(table, series), '<details class="numbers"><summary>Numbers</summary>', "</details>"
+        summary = "数值" if "/zh/" in self.env.docname else "Numbers"
+        html = plot(table, series), f'<details class="numbers"><summary>{summary}</summary>', "</details>"
         panels, before, after = (nodes.raw("", each, format="html") for each in html)
         caption = nodes.paragraph("", "", *self.parse_inline(self.arguments[0])[0], classes=["caption"])
         return [nodes.container("", panels, caption, classes=["dots"]), before, *self.parse_content_to_nodes(), after]

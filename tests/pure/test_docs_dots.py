@@ -77,7 +77,7 @@ def test_an_empty_cell_has_no_dot():
     assert dots.plot(table, BOTH).count("<circle") == 2
 
 
-PAGES = ["benchmarks", "pytorch", "registered", "topologies"]
+PAGES = ["benchmarks", "pytorch", "registered", "topologies", "zh/pytorch"]
 
 
 @pytest.mark.parametrize("page", PAGES)
