@@ -24,6 +24,8 @@ extensions = [
     "sphinx_copybutton",
     "catalogue",
     "languages",
+    "dots",
+    "pictures",
     "playground",
 ]
 exclude_patterns = ["_build", "_generated"]

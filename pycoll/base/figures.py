@@ -9,7 +9,8 @@ from io import BytesIO
 from typing import Any
 
 from matplotlib import rc_context
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
 
 INK, SOFT, LINE, PAPER = "#1b2430", "#5b6676", "#d5dbe3", "#ffffff"
 GREY, BLUE, ORANGE, GREEN = "#8b95a3", "#1b66c9", "#c2410c", "#0f7a55"
@@ -42,6 +43,20 @@ STYLE: Any = {
     "ytick.color": SOFT,
     "ytick.labelcolor": INK,
 }
+
+
+def grid(figure: Figure | SubFigure, panels: int, columns: int, xlabel: str, ylabel: str) -> list[Axes]:
+    """Return panels with the same scales; only the outer ones have labels and numbers."""
+    columns = min(panels, columns)
+    axes = figure.subplots(-(-panels // columns), columns, sharex=True, sharey=True, squeeze=False).flatten()
+    for each in axes[panels:]:
+        each.set_visible(False)
+    for each in axes[max(0, panels - columns) : panels]:
+        each.tick_params(labelbottom=True)
+        each.set_xlabel(xlabel)
+    for each in axes[:panels:columns]:
+        each.set_ylabel(ylabel)
+    return list(axes[:panels])
 
 
 @rc_context(STYLE)

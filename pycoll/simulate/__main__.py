@@ -1,6 +1,7 @@
 """Simulate a collective on any number of ranks, with one algorithm or with all, and print the costs.
 
---plot plots time against ranks and against bytes.  Under mpiexec, --calibrate measures the real network.
+--plot plots time against ranks and against bytes.  --draw draws the topology.  Under mpiexec, --calibrate measures the
+real network.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Any
 from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
 
 from ..base.command_line import Parser, check_folder, in_words, say_written, until_the_reader_ends
+from ..base.files import write_atomically
 from ..primitives.direct import AND_SUFFIX, SUFFIX, find_schedule
 from ..schedule.own_file import check, load
 from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of
 from ..tune.options import nbytes
 from . import Simulated, simulate
 from .network import Network, changed, read, write
+from .picture import svg
 from .plot import plot
 from .routes import WRITTEN, parse
 
@@ -67,6 +70,7 @@ def parser() -> argparse.ArgumentParser:
         const=PLOT,
         help=f"plot time against ranks and bytes: .png, .svg or .pdf (without FILE: {PLOT})",
     )
+    options.add_argument("--draw", type=Path, metavar="FILE", help="draw the topology as .svg, with a route")
     options.add_argument("--calibrate", action="store_true", help="measure the network, under mpiexec")
     options.add_argument("-o", "--output", type=Path, help="file that --calibrate writes the network to")
     return options
@@ -116,6 +120,9 @@ def main(argv: Sequence[str]) -> None:
         if options.calibrate:
             calibrate(_calibrated(options))
             return
+        if options.draw:
+            draw(options.draw, options.topology)
+            return
         if options.output:
             raise ValueError(f"-o {options.output} is only for --calibrate; use --plot for plots")
         own = load(options.file) if options.file else []
@@ -164,11 +171,23 @@ def _check_own(algorithm: Algorithm, ranks: int, options: argparse.Namespace) ->
 
 def _calibrated(options: argparse.Namespace) -> Path | None:
     """Return the output file of --calibrate; raise ValueError if other options are given."""
-    if name := next((n for n in ("primitive", "file", "network", "set", "plot") if getattr(options, n)), None):
+    if name := next((n for n in ("primitive", "file", "network", "set", "plot", "draw") if getattr(options, n)), None):
         raise ValueError(f"--calibrate cannot be combined with {'a primitive' if name == 'primitive' else f'--{name}'}")
     output: Path | None = options.output
     check_folder("-o", output)
     return output
+
+
+def draw(path: Path, topology: str | None) -> None:
+    """Write the picture of a topology."""
+    if topology is None:
+        raise ValueError(f"--draw {path} needs --topology")
+    if path.suffix != ".svg":
+        raise ValueError(f"--draw {path} does not end in .svg")
+    check_folder("--draw", path)
+    content = svg(topology)
+    write_atomically(path, lambda file: file.write(content.encode()))
+    say_written(path)
 
 
 def calibrate(output: Path | None) -> None:

@@ -145,17 +145,17 @@ class Dragonfly(Topology):
         group, other = router // self.routers, last // self.routers
         yield Hop(f"host {here} out", beta)
         if group != other:
-            gate = self._gate(group, other)
+            gate = self.gate(group, other)
             if router != gate:
                 yield Hop(f"router {router} to router {gate}", beta)
             hosts = self.routers * self.width
             yield Hop(f"group {group} to group {other}", beta * self.taper * (self.groups - 1) / hosts)
-            router = self._gate(other, group)
+            router = self.gate(other, group)
         if router != last:
             yield Hop(f"router {router} to router {last}", beta)
         yield Hop(f"host {there} in", beta)
 
-    def _gate(self, group: int, other: int) -> int:
+    def gate(self, group: int, other: int) -> int:
         """Return the router of a group that has the link to another group."""
         return group * self.routers + ((other - group) % self.groups - 1) % self.routers
 

@@ -1,67 +1,45 @@
 """Plot by how much pycoll is faster: ``python -m pycoll.bench.plots.calls RESULTS.json ... -o FILE.svg``.
 
-No MPI is needed.  The files are results of ``pycoll.bench.calls`` or ``pycoll.bench.torch``.  Each file has a panel
-with a line for each call: the time of the other library divided by the time of pycoll, against size.
+No MPI is needed.  The files are results of ``pycoll.bench.calls``.  Each file has a panel with a line for each call:
+the time of MPI divided by the time of pycoll, against size.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection, Sequence
 
 from matplotlib import rc_context
 
-from pycoll.base.command_line import Parser, check_folder, in_words, say_written
-from pycoll.base.figures import BLUE, GREEN, GREY, INK, ORANGE, STYLE, image
-from pycoll.base.files import write_atomically
+from pycoll.base.figures import BLUE, GREEN, GREY, INK, ORANGE, STYLE, grid
 
 from ..curves import MPI
 from .axes import log_sizes, log_values, name_ends
 from .canvas import Canvas, Drawn
+from .command import Document, main, selected
 
 COLORS = (BLUE, ORANGE, GREEN, INK, GREY)
-# the ratio in a record -> what was called, and the library that pycoll is compared with
-COMPARED = {"mpi_comm": ("pycoll.Comm", MPI), "ratio": ("torch.distributed", "gloo")}
-Document = Mapping[str, Any]
+RATIO = "mpi_comm"
 
 
-def key_of(document: Document) -> str:
-    """Return the key of the ratio in the records."""
-    for key in COMPARED:
-        if any(key in record for record in document["records"]):
-            return key
-    raise ValueError("the files are not results of pycoll.bench.calls --json or pycoll.bench.torch --json")
-
-
-def lines_of(document: Document, calls: Collection[str] = ()) -> dict[str, dict[int, float]]:
-    """Return the ratios by call and size, for calls that were measured at several sizes; `calls` selects some."""
-    key = key_of(document)
-    lines: dict[str, dict[int, float]] = {}
-    for record in document["records"]:
-        if not calls or record["call"] in calls:
-            lines.setdefault(record["call"], {})[record["bytes"]] = record[key]
-    lines = {call: points for call, points in lines.items() if len(points) > 1}
-    if missing := [call for call in calls if call not in lines]:
-        raise ValueError(f"not measured at two sizes: {', '.join(missing)}")
-    if not 0 < len(lines) <= len(COLORS):
-        raise ValueError(f"a plot shows 1 to {len(COLORS)} calls at several sizes, not {len(lines)}; see --calls")
-    return lines
+def lines_of(document: Document, calls: Collection[str]) -> dict[str, dict[int, float]]:
+    """Return the ratios by call and size."""
+    found = selected(document, calls, "pycoll.bench.calls", RATIO)
+    if not 0 < len(found) <= len(COLORS):
+        raise ValueError(f"a plot shows 1 to {len(COLORS)} calls at several sizes, not {len(found)}; see --calls")
+    return {call: {size: record[RATIO] for size, record in records.items()} for call, records in found.items()}
 
 
 @rc_context(STYLE)
 def plot(documents: Sequence[Document], calls: Collection[str] = ()) -> Drawn:
     """Draw a panel for each document."""
     panels = [lines_of(document, calls) for document in documents]
-    called, other = COMPARED[key_of(documents[0])]
     environments = [document["environment"] for document in documents]
     columns = min(2, len(panels))
-    title = f"{called}: time of {other} divided by time of pycoll (above 1x: pycoll is faster)"
+    title = f"pycoll.Comm: time of {MPI} divided by time of pycoll (above 1x: pycoll is faster)"
     canvas = Canvas(title, environments, 2.9 * -(-len(panels) // columns), wide=True)
     values = [ratio for lines in panels for points in lines.values() for ratio in points.values()]
-    axes = canvas.grid(len(panels), columns, "size", f"{other} / pycoll")
+    axes = grid(canvas.figure, len(panels), columns, "size", f"{MPI} / pycoll")
     for panel, lines, environment in zip(axes, panels, environments):
         log_values(panel, min(*values, 1), max(*values, 1), base=2, form="{x:g}x")
         log_sizes(panel, sorted({size for points in lines.values() for size in points}), 6)
@@ -76,31 +54,5 @@ def plot(documents: Sequence[Document], calls: Collection[str] = ()) -> Drawn:
     return canvas.figure
 
 
-def write_plot(path: Path, documents: Sequence[Document], calls: Collection[str] = ()) -> None:
-    """Write the plot to a file; its suffix selects the format."""
-    content = image(plot(documents, calls), path.suffix[1:])
-    write_atomically(path, lambda file: file.write(content))
-
-
-def main(argv: list[str]) -> None:
-    """Plot the files that the command line names."""
-    parser = Parser(prog="python -m pycoll.bench.plots.calls", description=__doc__)
-    parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS.json", help="files of --json")
-    parser.add_argument("--calls", metavar="CALL,...", help="the calls to plot (default: all)")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="a .svg, .png or .pdf file")
-    options = parser.parse_args(argv)
-    try:
-        check_folder("--output", options.output)
-        documents = [json.loads(path.read_text(encoding="utf-8")) for path in options.results]
-        write_plot(options.output, documents, options.calls.split(",") if options.calls else ())
-    except KeyError as error:
-        parser.error(
-            f"the files are not results of pycoll.bench.calls --json or pycoll.bench.torch --json: they have no {error}"
-        )
-    except (OSError, ValueError) as error:
-        parser.error(in_words(error))
-    say_written(options.output)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(plot, "calls", __doc__, sys.argv[1:])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure, SubFigure
 
@@ -50,16 +49,3 @@ class Canvas:
         """Return the text wrapped to the width of a column; `points` is the font size."""
         characters = int(WIDTHS[self.wide] * 72 / columns / points / 0.62)
         return "\n".join(textwrap.fill(line, characters) for line in text.splitlines())
-
-    def grid(self, panels: int, columns: int, xlabel: str, ylabel: str) -> list[Axes]:
-        """Return panels with the same scales; only the outer ones have labels and numbers."""
-        columns = min(panels, columns)
-        axes = self.figure.subplots(-(-panels // columns), columns, sharex=True, sharey=True, squeeze=False).flatten()
-        for each in axes[panels:]:
-            each.set_visible(False)
-        for each in axes[max(0, panels - columns) : panels]:
-            each.tick_params(labelbottom=True)
-            each.set_xlabel(xlabel)
-        for each in axes[:panels:columns]:
-            each.set_ylabel(ylabel)
-        return list(axes[:panels])

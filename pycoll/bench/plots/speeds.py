@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from matplotlib import rc_context
 from matplotlib.figure import SubFigure
 
-from pycoll.base.figures import GREY, STYLE
+from pycoll.base.figures import GREY, STYLE, grid
 
 from ..curves import MPI, Curves, ratio
 from .axes import log_sizes, log_values, name_ends
@@ -41,7 +41,7 @@ def speeds(rows: Sequence[Row], colors: Mapping[str, str], *, wide: bool, on: Su
     title = "Speed relative to MPI: time of MPI divided by time of the algorithm (above 1x: faster than MPI)"
     canvas = Canvas(title, [row.environment for row in rows], height, wide=wide, on=on)
     values = [speed for row in rows for points in speeds_of(row.found).values() for speed in points.values()]
-    for panel, row in zip(canvas.grid(len(rows), columns, "size", "speed relative to MPI"), rows):
+    for panel, row in zip(grid(canvas.figure, len(rows), columns, "size", "speed relative to MPI"), rows):
         log_values(panel, min(*values, 1), max(*values, 1), base=2, form="{x:g}x")
         lines = speeds_of(row.found)
         sizes = sorted({size for points in lines.values() for size in points})

@@ -9,7 +9,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
 
-from pycoll.base.figures import GREY, INK, STYLE
+from pycoll.base.figures import GREY, INK, STYLE, grid
 from pycoll.tune.options import size_label
 
 from ..curves import MPI, Curves, ratio, sizes_of
@@ -32,7 +32,7 @@ def times(
     title = f"{row.title}: median time (line), minimum to 99th percentile (band)"
     height = 0.4 + (1.7 if wide else 1.45) * -(-len(names) // columns)
     canvas = Canvas(title, [row.environment], height, wide=wide, on=on)
-    for panel, name in zip(canvas.grid(len(names), columns, "size", "time (µs)"), names):
+    for panel, name in zip(grid(canvas.figure, len(names), columns, "size", "time (µs)"), names):
         low, high = range_of(records, "median")
         log_values(panel, low / 1.5, high)  # leave room for a name below
         log_sizes(panel, sizes, 5 if wide else 3)
@@ -65,7 +65,7 @@ def _at_one_size(row: Row, names: Sequence[str], colors: Mapping[str, str], **ho
     at = f" ({size_label(size)})" if size else ""
     title = f"{row.title}{at}: median time (dot), minimum to 99th percentile (bar)"
     canvas = Canvas(title, [row.environment], 0.5 + 0.24 * len(measured), **how)
-    (axes,) = canvas.grid(1, 1, "time (µs)", "")
+    (axes,) = grid(canvas.figure, 1, 1, "time (µs)", "")
     for index, (name, record) in enumerate(measured.items()):
         color = GREY if name == MPI else colors.get(name, INK)
         low, high = bounds_of(record) or (record["median"], record["median"])

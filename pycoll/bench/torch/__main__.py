@@ -31,7 +31,8 @@ from pycoll.tune.timing import alternate, ratio, shares
 
 from ..cores import core_share
 from ..machine import disturbed
-from ..plots.calls import write_plot
+from ..plots.backends import plot
+from ..plots.command import write_plot
 from ..results import document, table
 from .collectives import COLLECTIVES, TorchCollective
 from .training import STEPS, parameter_bytes
@@ -65,7 +66,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--budget", type=float, default=120.0, help="approximate measuring time in s (%(default)s)")
     parser.add_argument("-n", "--iters", type=int, help="iterations (default: until the median is stable)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the records to FILE")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="plot gloo / pycoll to FILE: .png, .svg or .pdf")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="plot the times to FILE: .png, .svg or .pdf")
     options = parser.parse_args(argv)
     if unknown := set(options.calls) - set(names):
         parser.error(f"{min(unknown)!r} is not one of: {', '.join(names)}")
@@ -140,7 +141,7 @@ def main(argv: list[str]) -> int:
         if warning := disturbed(times):
             print(f"\n{warning}")
         if options.plot:
-            write_plot(options.plot, [document(where, records)])
+            write_plot(plot, options.plot, [document(where, records)])
         say_written(options.json, options.plot)
     dist.destroy_process_group()
     return int(any(found["wrong"] for found in records))

@@ -38,7 +38,7 @@ def test_collectives(ranks, tmp_path):
         assert least / 2 < record["ratio"] < 2 * most
     assert document["environment"]["torch"] and output.count("all_reduce") == 2
     image = tmp_path / "plot.svg"
-    command = [sys.executable, "-m", "pycoll.bench.plots.calls", str(tmp_path / "results.json"), "-o", str(image)]
+    command = [sys.executable, "-m", "pycoll.bench.plots.backends", str(tmp_path / "results.json"), "-o", str(image)]
     subprocess.run(command, check=True, timeout=120)
     assert all(call in image.read_text() for call in COLLECTIVES)
 

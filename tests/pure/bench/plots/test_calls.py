@@ -8,15 +8,16 @@ pytest.importorskip("matplotlib")
 
 
 from pycoll.base.figures import GREY
-from pycoll.bench.plots.calls import COLORS, main, plot
+from pycoll.bench.plots.calls import COLORS, plot
+from pycoll.bench.plots.command import main
 
 from ..documents import document
 
 SIZES = (8, 1 << 20)
 
 
-def calls(*names, key="mpi_comm", ratios=(4.0, 0.5), **environment):
-    records = [{"call": name, "bytes": size, key: ratio} for name in names for size, ratio in zip(SIZES, ratios)]
+def calls(*names, ratios=(4.0, 0.5), **environment):
+    records = [{"call": name, "bytes": size, "mpi_comm": ratio} for name in names for size, ratio in zip(SIZES, ratios)]
     return document(records=records, **environment)
 
 
@@ -45,28 +46,23 @@ def test_some_calls_are_selected():
     assert set(lines(axes)) == {"Reduce", "Bcast"}
 
 
-def test_results_of_torch_are_compared_with_gloo():
-    figure = plot([calls("all_reduce", key="ratio")])
-    assert figure.axes[0].get_ylabel() == "gloo / pycoll" and "torch.distributed" in figure.get_suptitle()
-
-
 @pytest.mark.parametrize(
     "content, options, problem",
     [
         (calls(*"abcdef"), (), "a plot shows 1 to 5 calls at several sizes, not 6; see --calls"),
         (calls("Bcast"), ("--calls", "Bcast,Scan"), "not measured at two sizes: Scan"),
-        (document(), (), "the files are not results of pycoll.bench.calls --json or pycoll.bench.torch --json"),
+        (document(), (), "the files are not results of pycoll.bench.calls --json"),
         ({"records": [{"call": "Bcast", "mpi_comm": 1.0}]}, (), "they have no 'bytes'"),
     ],
 )
 def test_what_cannot_be_plotted_is_said(tmp_path, capsys, content, options, problem):
     (tmp_path / "results.json").write_text(json.dumps(content))
     with pytest.raises(SystemExit):
-        main([str(tmp_path / "results.json"), "-o", str(tmp_path / "plot.svg"), *options])
+        main(plot, "calls", "", [str(tmp_path / "results.json"), "-o", str(tmp_path / "plot.svg"), *options])
     assert problem in capsys.readouterr().err and not (tmp_path / "plot.svg").exists()
 
 
 def test_the_command_writes_the_plot(tmp_path):
     (tmp_path / "results.json").write_text(json.dumps(calls("Bcast")))
-    main([str(tmp_path / "results.json"), "-o", str(tmp_path / "plot.svg")])
+    main(plot, "calls", "", [str(tmp_path / "results.json"), "-o", str(tmp_path / "plot.svg")])
     assert ">Bcast<" in (tmp_path / "plot.svg").read_text()

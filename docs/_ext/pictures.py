@@ -1,0 +1,102 @@
+"""Small pictures that the build draws.
+
+- ``{topology} NAME ...`` shows simulated topologies; the content is the caption.
+- ``{lanes}`` shows what happens at the same time. Each line of the content is a lane: its name, and a word for each
+  unit of time. A dot is an idle unit, and equal words side by side are one box. The caption follows an empty line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from pycoll.draw.markup import tag, words
+from pycoll.simulate.picture import svg
+
+ROW, BOX, CHARACTER = 30, 22, 0.56  # pixels, pixels, em
+Lanes = dict[str, list[str]]
+
+
+def read(page: str, lines: Sequence[str]) -> Lanes:
+    """Return the words of each lane; raise ValueError unless all lanes have the same number of them."""
+    lanes = {name: rest for name, *rest in (line.split() for line in lines if line.strip())}
+    if not lanes:
+        raise ValueError(f"{page}: the picture has no lanes")
+    length = len(next(iter(lanes.values())))
+    for name, rest in lanes.items():
+        if len(rest) != length:
+            raise ValueError(f"{page}, lane {name!r}: {len(rest)} units of time, but {length} in the first lane")
+    return lanes
+
+
+def drawn(lanes: Lanes) -> str:
+    """Return the lanes as SVG; positions across are in percent, so that text keeps its size."""
+    parts = []
+    for row, (name, rest) in enumerate(lanes.items()):
+        top = ROW * row + (ROW - BOX) / 2
+        parts.append(tag("text", words(name), class_="name", x=-8, y=top + 15.5))
+        at = 0
+        for text, group in groupby(rest):
+            length = len(list(group))
+            if text != ".":
+                left, width = 100 * at / len(rest), 100 * length / len(rest)
+                size = {"width": f"{width:.4g}%", "height": BOX, "rx": 3}
+                parts.append(tag("rect", class_=f"lane{min(row, 1)}", x=f"{left:.4g}%", y=top, **size))
+                parts.append(tag("text", words(text), x=f"{left + width / 2:.4g}%", y=top + 15.5))
+            at += length
+    picture = tag("svg", *parts, width="100%", height=ROW * len(lanes), role="img", aria_label=", ".join(lanes))
+    return tag("div", picture, style=f"padding-left: {CHARACTER * max(map(len, lanes)) + 0.8:.3g}em")
+
+
+class _Picture(SphinxDirective):
+    """A picture with a caption."""
+
+    has_content = True
+
+    def picture(self) -> tuple[str, str, str]:
+        """Return the markup of the picture, the text of the caption, and the name of the kind."""
+        raise NotImplementedError
+
+    def run(self) -> list[nodes.Node]:
+        """Return the picture above the caption; a ValueError fails the build."""
+        try:
+            html, text, kind = self.picture()
+        except ValueError as error:
+            raise self.error(str(error)) from None
+        caption = nodes.paragraph("", "", *self.parse_inline(text)[0], classes=["caption"])
+        return [nodes.container("", nodes.raw("", html, format="html"), caption, classes=["picture", kind])]
+
+
+class Topologies(_Picture):
+    """Pictures of topologies side by side."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def picture(self) -> tuple[str, str, str]:
+        """Return the pictures, each above its name."""
+        figures = [
+            tag("figure", svg(name), tag("figcaption", tag("code", words(name)))) for name in self.arguments[0].split()
+        ]
+        return "".join(figures), "\n".join(self.content), "topologies"
+
+
+class Timeline(_Picture):
+    """Lanes of time."""
+
+    def picture(self) -> tuple[str, str, str]:
+        """Return the lanes, and the text below them."""
+        lanes, _, caption = "\n".join(self.content).partition("\n\n")
+        return drawn(read(f"{self.env.docname}.md", lanes.splitlines())), caption, "lanes"
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the directives."""
+    app.add_directive("topology", Topologies)
+    app.add_directive("lanes", Timeline)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
