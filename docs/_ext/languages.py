@@ -54,7 +54,7 @@ class JoinLines(SphinxTransform):
 
     def apply(self, **kwargs: Any) -> None:
         """Remove the text nodes of these line breaks."""
-        texts = [text for text in self.document.findall(nodes.Text) if text]
+        texts = [text for text in self.document.findall(nodes.Text) if len(text)]  # any node is true
         for before, text, after in zip(texts, texts[1:], texts[2:], strict=False):
             if text == "\n" and not needs_space(before[-1], after[0]):
                 text.parent.children = [child for child in text.parent.children if child is not text]
