@@ -259,6 +259,18 @@ def test_wrong_arguments():
     comm.Free()
 
 
+def test_an_allgather_sends_one_block_along_several_edges():
+    left, right = (RANK - 1) % SIZE, (RANK + 1) % SIZE
+    comm = WORLD.Create_dist_graph_adjacent([left, left], [right, right])
+    result = np.zeros((2, 3))
+    with pycoll.traffic() as sent:
+        pycoll.neighbor_allgather(np.full(3, float(RANK)), result, comm=comm, algorithm="direct")
+    assert (result == left).all() and sent.messages == (SIZE > 1)
+    with pytest.raises(ValueError, match=f"blocks from rank {left} have 8 and 16 bytes, but it sends the same block"):
+        pycoll.neighbor_allgatherv(np.zeros(1), [np.zeros(3), [1, 2]], comm=comm)
+    comm.Free()
+
+
 @pytest.mark.skipif(SIZE == 1, reason="needs two ranks")
 def test_a_graph_that_differs_between_two_ranks():
     comm = WORLD.Create_dist_graph_adjacent([], [1, 1] if RANK == 0 else [])
