@@ -37,7 +37,7 @@ def combining(rank: int, neighbors: Neighbors) -> Schedule:
     equal lengths.
 
     Source: Traff, Luebbe, Rougier and Hunold, "Isomorphic, sparse MPI-like collective communication operations for
-    parallel stencil computations", EuroMPI 2015.
+        parallel stencil computations", EuroMPI 2015.
     """
     stencil = neighbors.stencil
     check_stencil(stencil)
@@ -63,7 +63,7 @@ def two_level(rank: int, size: int, hosts: Hosts, neighbors: Neighbors, block_of
     host that needs it.
 
     Source: Collom, Li and Bienz, "Optimizing irregular communication with neighborhood collectives and locality-aware
-    parallelism", SC 2023 workshops, and MPI Advance.
+        parallelism", SC 2023 workshops, and MPI Advance.
     """
     where = without_domains(hosts or range(size))
     ranks_of = {host: [other for other, its in enumerate(where) if its == host] for host in where}

@@ -51,7 +51,7 @@ def test_several_edges_between_two_ranks_match_in_their_order():
 @pytest.mark.parametrize("algorithm", DIRECT, ids=str)
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 6, 8, 12])
 def test_proved_for_grids_and_graphs(algorithm, size):
-    for _, topology in command.topologies(size):
+    for topology, _ in command.topologies(size):
         counts = prove(algorithm, size, neighbors=topology)
         assert counts.rounds <= 1
         sent = [[edge.to for edge in each.outgoing if edge and edge.to != rank] for rank, each in enumerate(topology)]
