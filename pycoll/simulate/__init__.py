@@ -141,9 +141,9 @@ def simulate(
         Between neighbors: the sides of a grid.
     periods : sequence of bool, or bool, optional
         Whether each dimension of the grid is periodic; by default, none is.
-    offsets : sequence of offsets, optional
-        The neighbors in the grid, by default both in each dimension.
-    edges : sequence of pairs of ranks, optional
+    offsets : sequence of tuple of int, optional
+        The positions of the neighbors in the grid, relative to a rank; by default both in each dimension.
+    edges : sequence of tuple of int, optional
         Between neighbors: the edges of a graph, each from one rank to another, in place of a grid.
 
     Returns
