@@ -19,8 +19,8 @@ import math
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from itertools import product
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,18 +31,11 @@ from .compiler.program_key import ProgramKey
 from .compiler.programs import compiled
 from .primitives.direct import AND_SUFFIX, find_schedule
 from .schedule.costs import count, disagreements, missing_lines
-from .schedule.neighbors import (
-    Neighbors,
-    Stencil,
-    graph_neighbors,
-    grid_neighbors,
-    on_hosts,
-    stencil_neighbors,
-    without_neighbors,
-)
+from .schedule.neighborhood import OPTIONS, Neighborhood, add_options, described, neighborhood
+from .schedule.neighbors import Stencil, without_neighbors
 from .schedule.own_file import load, problem, registered
 from .schedule.proof import ProofError, prove
-from .schedule.registry import COLLECTIVES, NEIGHBORHOODS, Algorithm, Hosts, algorithms_of, without_domains
+from .schedule.registry import COLLECTIVES, NEIGHBORHOODS, Algorithm, Hosts, algorithms_of
 
 SIZES = [*range(1, 18), 23, 32]
 MOST = 1 << 62  # bytes of a message, which is not cut into segments
@@ -123,10 +116,16 @@ def cases(algorithm: Algorithm, sizes: Sequence[int]) -> Iterator[tuple[int, int
         yield from product([size], roots(algorithm, size), segments(algorithm, size), layouts(algorithm, size))
 
 
-def examine(algorithm: Algorithm, sizes: Sequence[int]) -> Report:
-    """Prove an algorithm up to the first wrong case; if there is none, compare its formulas with the counts."""
+def examine(algorithm: Algorithm, sizes: Sequence[int], topology: Neighborhood | None = None) -> Report:
+    """Prove an algorithm up to the first wrong case; if there is none, compare its formulas with the counts.
+
+    Between neighbors, prove it for one topology, or for several ones.
+    """
+    if topology:
+        return examine_between_neighbors(algorithm, [topology])
     if algorithm.primitive.near:
-        return examine_between_neighbors(algorithm, sizes)
+        several = stencils if algorithm.needs_stencil else topologies
+        return examine_between_neighbors(algorithm, chain.from_iterable(map(several, sizes)))
     proofs = 0
     for case in cases(algorithm, sizes):
         if wrong := problem(algorithm, *case):
@@ -135,35 +134,33 @@ def examine(algorithm: Algorithm, sizes: Sequence[int]) -> Report:
     return Report(str(algorithm), proofs, "", formula_problems(algorithm, sizes), missing_lines(algorithm))
 
 
-def examine_between_neighbors(algorithm: Algorithm, sizes: Sequence[int]) -> Report:
-    """Prove an algorithm for several topologies."""
+def examine_between_neighbors(algorithm: Algorithm, found: Iterable[Neighborhood]) -> Report:
+    """Prove an algorithm for these topologies."""
     proofs = 0
-    for size in sizes:
-        found = stencils(size) if algorithm.needs_stencil else topologies(size)
-        for (text, neighbors), hosts in product(found, layouts(algorithm, size)):
-            edges = on_hosts(neighbors, without_domains(hosts or range(size))) if algorithm.needs_counts else neighbors
+    for each in found:
+        for hosts in layouts(algorithm, each.size):
             try:
-                prove(algorithm, size, hosts=hosts, neighbors=edges)
+                prove(algorithm, each.size, hosts=hosts, neighbors=each.known_to(algorithm, hosts))
             except ProofError as error:
-                return Report(str(algorithm), proofs, f"{text}: {error}")
+                return Report(str(algorithm), proofs, f"{each.text}: {error}")
             proofs += 1
     return Report(str(algorithm), proofs, formulas=None)
 
 
-def topologies(size: int) -> Iterator[tuple[str, list[Neighbors]]]:
+def topologies(size: int) -> Iterator[Neighborhood]:
     """All grids of up to three dimensions, and graphs in which some ranks have several edges, some to themselves."""
     sides = [side for side in range(1, size + 1) if size % side == 0]
     for dimensions in (1, 2, 3):
         for dims in product(sides, repeat=dimensions):
             if math.prod(dims) == size:
                 for periods in product((False, True), repeat=dimensions):
-                    yield f"grid {dims}, periods {periods}", grid_neighbors(dims, periods)
+                    yield neighborhood(dims=dims, periods=periods)
     for most in (0, 1, 2, 5):
         edges = [(rank, rank * rank * (each + 1) % size) for rank in range(size) for each in range(rank % (most + 1))]
-        yield f"graph {edges}", graph_neighbors(size, edges)
+        yield neighborhood(size, edges=edges)
 
 
-def stencils(size: int) -> Iterator[tuple[str, list[Neighbors]]]:
+def stencils(size: int) -> Iterator[Neighborhood]:
     """All grids of up to three dimensions, with the neighbors on all sides, and with others, some of them twice."""
     sides = [side for side in range(1, size + 1) if size % side == 0]
     for dimensions in (1, 2, 3):
@@ -172,9 +169,8 @@ def stencils(size: int) -> Iterator[tuple[str, list[Neighbors]]]:
         for dims in product(sides, repeat=dimensions):
             for periods in product((False, True), repeat=dimensions) if math.prod(dims) == size else ():
                 for offsets in (around, far):
-                    stencil = Stencil(dims, periods, offsets)
-                    if without_neighbors(stencil) is None:
-                        yield f"{stencil}", [stencil_neighbors(rank, stencil) for rank in range(size)]
+                    if without_neighbors(Stencil(dims, periods, offsets)) is None:
+                        yield neighborhood(dims=dims, periods=periods, offsets=offsets)
 
 
 def formula_problems(algorithm: Algorithm, sizes: Sequence[int]) -> list[str]:
@@ -188,16 +184,20 @@ def formula_problems(algorithm: Algorithm, sizes: Sequence[int]) -> list[str]:
     return [text for what, text in wrong.items() if what.partition(",")[0] not in missing]
 
 
-def examine_named(name: tuple[str, str], sizes: Sequence[int], file: Path | None) -> Report:
+def examine_named(
+    name: tuple[str, str], sizes: Sequence[int], file: Path | None, topology: Neighborhood | None = None
+) -> Report:
     """Examine the algorithm of this primitive and name; runs in a separate process."""
     if file:
         load(file)
-    return examine(find_schedule(*name), sizes)
+    return examine(find_schedule(*name), sizes, topology)
 
 
-def examine_all(names: Sequence[tuple[str, str]], sizes: Sequence[int], file: Path | None) -> list[Report]:
+def examine_all(
+    names: Sequence[tuple[str, str]], sizes: Sequence[int], file: Path | None, topology: Neighborhood | None = None
+) -> list[Report]:
     """Examine several algorithms on all cores."""
-    examine_one = functools.partial(examine_named, sizes=sizes, file=file)
+    examine_one = functools.partial(examine_named, sizes=sizes, file=file, topology=topology)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if min(cores, len(names)) == 1:
         return [examine_one(name) for name in names]
@@ -248,8 +248,9 @@ def parser() -> Parser:
     options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(COLLECTIVES)}")
     options.add_argument("algorithm", nargs="?", help=f"an algorithm of the primitive (default: all); {AND_SUFFIX}")
     options.add_argument("--all", action="store_true", help="prove every algorithm of every primitive")
-    options.add_argument("-n", "--ranks", type=sizes, default=SIZES, help="numbers of ranks (default: 1-17,23,32)")
+    options.add_argument("-n", "--ranks", type=sizes, help="numbers of ranks (default: 1-17,23,32)")
     options.add_argument("--file", type=Path, help="prove the algorithms of this file, named after its primitive")
+    add_options(options)
     steps = options.add_argument_group("instead of a proof")
     steps.add_argument("--steps", type=int, metavar="RANKS", help="print the steps of one rank out of so many")
     steps.add_argument("--rank", type=int, default=0, help="the rank (%(default)s); rank 0 is the root")
@@ -258,19 +259,23 @@ def parser() -> Parser:
     return options
 
 
-def steps_of(algorithm: Algorithm, size: int, rank: int, nbytes: int | None) -> Listing:
+def steps_of(
+    algorithm: Algorithm, size: int, rank: int, nbytes: int | None, topology: Neighborhood | None = None
+) -> Listing:
     """The steps of one rank, in blocks of bytes; ValueError if there is no such rank or length."""
     if size < 1 or not 0 <= rank < size:
         raise ValueError(f"--rank {rank} is not one of {size} ranks")
     nbytes = 8 * size if nbytes is None else nbytes
     if nbytes < 0:
         raise ValueError(f"--bytes {nbytes} is negative")
-    if algorithm.primitive.near:
-        raise ValueError(f"--steps does not support {algorithm.primitive.name}, which depends on the topology")
     number = 2 if algorithm.pipelined else 1
-    if wrong := problem(algorithm, size, 0, number, None):
-        raise ValueError(f"{algorithm} is wrong: {wrong}")
     key = ProgramKey(algorithm, rank, size, 0, nbytes, 1, False, number, MOST)
+    if topology:
+        if topology.size != size:
+            raise ValueError(f"--steps {size}: the {topology.text} has {topology.size} ranks")
+        key = key.between(topology.known_to(algorithm, None)[rank])
+    elif wrong := problem(algorithm, size, 0, number, None):
+        raise ValueError(f"{algorithm} is wrong: {wrong}")
     return listing(f"{algorithm}, rank {rank} of {size}, {nbytes} bytes:", compiled(key.with_equal_counts()))
 
 
@@ -289,16 +294,37 @@ def chosen(options: Any) -> list[tuple[str, str]]:
     return [name for name in names if options.primitive in (None, name[0])]
 
 
+def _topology(options: Any) -> Neighborhood | None:
+    """The topology that the options describe; None for several ones, or for a collective that needs none."""
+    if all(getattr(options, name) is None for name in OPTIONS):
+        return None
+    if options.primitive is None:
+        raise ValueError("--dims and --edges need a collective between neighbors, for example neighbor_alltoall")
+    if options.ranks and options.dims:
+        raise ValueError("-n cannot be combined with --dims, which has its number of ranks")
+    if options.ranks and len(options.ranks) > 1:
+        raise ValueError(f"-n {options.ranks[0]}-{options.ranks[-1]}: --edges needs one number of ranks")
+    found = neighborhood(*(options.ranks or [None]), **described(options, COLLECTIVES[options.primitive]))
+    if options.algorithm:
+        found.check(find_schedule(options.primitive, options.algorithm))
+    return found
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Prove the selected algorithms and print the results; return the exit status."""
     grammar = parser()
     options = grammar.parse_args(argv)
     try:
         names = chosen(options)
+        topology = _topology(options)
+        if topology:
+            names = [name for name in names if options.algorithm or topology.supports(find_schedule(*name))]
         if options.steps is None:
             steps = None
         elif len(names) == 1:
-            steps = steps_of(find_schedule(*names[0]), options.steps, options.rank, options.bytes)
+            if find_schedule(*names[0]).primitive.near and topology is None:
+                raise ValueError(f"--steps of {names[0][0]} needs --dims or --edges")
+            steps = steps_of(find_schedule(*names[0]), options.steps, options.rank, options.bytes, topology)
         else:
             raise ValueError("--steps needs one algorithm, for example: allreduce ring --steps 4")
     except (OSError, ValueError) as error:
@@ -308,12 +334,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if not names:
         grammar.error(f"--file {options.file} registers no algorithm of {options.primitive}")
-    reports = examine_all(names, options.ranks, options.file)
+    ranks = options.ranks or SIZES
+    reports = examine_all(names, ranks, options.file, topology)
     show(reports)
     for report, name in zip(reports, names):
         if report.formulas or (len(names) == 1 and not report.problem and report.formulas is not None):
             print(f"\n{report.name}:" if len(names) > 1 else "")
-            print("\n".join(counts_table(find_schedule(*name), options.ranks)))
+            print("\n".join(counts_table(find_schedule(*name), ranks)))
     wrong, disagreeing, incomplete = (
         sum(map(bool, each)) for each in zip(*((report.problem, report.formulas, report.missing) for report in reports))
     )

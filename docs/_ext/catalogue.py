@@ -25,7 +25,7 @@ import pycoll
 from pycoll.api.comm_messages import DeviceMessages
 from pycoll.draw.gallery import Setting, guide
 from pycoll.schedule.costs import table
-from pycoll.schedule.registry import PRIMITIVES, algorithms_of, find
+from pycoll.schedule.registry import COLLECTIVES, algorithms_of, find
 
 from films import GIF, film  # isort: skip
 
@@ -53,8 +53,8 @@ class _FromMarkdown(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Parse the generated Markdown at the place of the directive."""
-        if self.arguments[0] not in PRIMITIVES:
-            raise self.error(f"{self.arguments[0]!r} is not one of the primitives: {', '.join(PRIMITIVES)}")
+        if self.arguments[0] not in COLLECTIVES:
+            raise self.error(f"{self.arguments[0]!r} is not one of the primitives: {', '.join(COLLECTIVES)}")
         container = nodes.container()
         lines = "\n".join(self.markdown(self.arguments[0])).splitlines()
         self.state.nested_parse(StringList(lines), self.content_offset, container)

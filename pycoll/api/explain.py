@@ -16,11 +16,12 @@ from ..runtime import native, slots
 from ..runtime.attach import attach
 from ..runtime.bind import with_division
 from ..runtime.channel import Channel
-from ..runtime.dispatch import check_root, program_key
+from ..runtime.dispatch import check_root, check_topology, program_key
 from ..runtime.registered_calls import can_use_registered, uses_registered
 from ..runtime.tuned import tuning_state
+from ..schedule.neighbors import check_stencil
 from ..schedule.registry import COLLECTIVES, NATIVE, Algorithm, algorithms_of, find
-from ..selection.select import Choice, SelectionKey, registered_limit, select
+from ..selection.select import BY_RULES, Choice, SelectionKey, registered_limit, select
 from ..selection.tuning_file import Candidate
 
 
@@ -114,9 +115,9 @@ def explain(
         The collective, for example "allreduce".
     nbytes : int
         The size in bytes: of the vector for bcast, reduce, allreduce, scan and exscan; of the block of one rank for
-        the others.
+        the others, and of the block for one neighbor between neighbors.
     comm : MPI.Intracomm, optional
-        The communicator; COMM_WORLD by default.
+        The communicator; COMM_WORLD by default.  Collectives between neighbors need one with a topology.
     op : MPI.Op or str, default MPI.SUM
         The operation of a reduction, or its name.
     dtype : dtype, default float32
@@ -138,19 +139,22 @@ def explain(
     TypeError
         For an `nbytes` that is not an integer.
     ValueError
-        If the primitive or the algorithm is unknown or between neighbors, `nbytes` is negative, `root` is not a rank,
-        or `op` is "exact_sum".
+        If the primitive or the algorithm is unknown or cannot run on the topology of `comm`, `nbytes` is negative,
+        `root` is not a rank, or `op` is "exact_sum".
+    WrongCommunicator
+        If a collective between neighbors has a communicator without a topology.
     """
     algorithms_of(primitive)
-    if COLLECTIVES[primitive].near:
-        raise ValueError(f"{primitive} depends on the topology of a communicator, which explain does not know")
+    known = COLLECTIVES[primitive]
     if not isinstance(nbytes, int | np.integer):
         raise TypeError(f"nbytes must be an integer, not {nbytes!r}")
     if nbytes < 0:
         raise ValueError(f"nbytes={nbytes} is negative")
     channel = attach(comm)
     check_root(root, channel.size)
-    dtype, operation = np.dtype(dtype), resolve(op) if COLLECTIVES[primitive].reduces else None
+    if known.near:
+        check_topology(primitive, channel.topology)
+    dtype, operation = np.dtype(dtype), resolve(op) if known.reduces else None
     if operation and operation.exact:
         raise ValueError("op=EXACT_SUM consists of calls that move blocks: explain those, for example alltoall")
     commutative = operation is None or operation.commutative
@@ -160,6 +164,10 @@ def explain(
     key = SelectionKey(primitive, nbytes, commutative, same, registered=registered, slots=in_slots)
     choice = select(algorithm, key, channel.facts, channel.choices, tuned)
     chosen = find(primitive, choice.algorithm)
+    if channel.topology and chosen.needs_stencil:
+        check_stencil(channel.topology.neighbors.stencil)
+    if known.near and choice.reason == BY_RULES:
+        choice = choice._replace(reason=f"{BY_RULES}, without slots because {slots.why_not(channel, primitive)}")
     limit, source = registered_limit(primitive, tuned) if registered else (None, "")
     return Explanation(
         primitive,
@@ -188,6 +196,8 @@ def _steps(
     """What this rank does in a call on contiguous buffers."""
     mean = bool(operation and operation.mean)
     key = program_key(channel, chosen, choice, nbytes, dtype.itemsize if operation else 1, root)
+    if channel.topology and chosen.primitive.near:
+        key = key.between(channel.topology.neighbors_for(chosen))
     where = f"rank {key.rank} of {key.size}"
     if choice.slots:
         return slot_listing(f"{chosen.primitive.name} in slots, {where}:", slot_program(key, mean))

@@ -44,6 +44,8 @@ def _read(primitive: Primitive, sendbuf: Any, recvbuf: Any, neighbors: Neighbors
         check_same_dtype(sendbuf, recvbuf, send, recv)
     sends = send.extents if primitive.takes_all else send.extents * len(outgoing)  # of an all-gather, always the same
     _check_edges_to_itself(sends, recv.extents, neighbors)
+    if not primitive.takes_all:
+        _check_repeated_blocks(recv.extents, neighbors)
     check_blocks_apart(send, recv)
     return CheckedBuffers(
         send.array,
@@ -111,4 +113,15 @@ def _check_edges_to_itself(sends: Extents, recvs: Extents, neighbors: Neighbors)
         if edge and edge.source == edge.to and sent[edge] != size:
             raise ValueError(
                 f"rank {edge.to} sends {sent[edge]} bytes to itself (sendbuf), but receives {size} (recvbuf)"
+            )
+
+
+def _check_repeated_blocks(recvs: Extents, neighbors: Neighbors) -> None:
+    """Check that blocks of an all-gather from one rank, along several edges, have the same length."""
+    first: dict[int, int] = {}
+    for edge, (_, size) in zip(neighbors.incoming, recvs):
+        if edge and size != (expected := first.setdefault(edge.source, size)):
+            raise ValueError(
+                f"recvbuf: blocks from rank {edge.source} have {expected} and {size} bytes, but it sends the same "
+                "block along all its edges"
             )

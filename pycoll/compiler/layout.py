@@ -57,14 +57,18 @@ def layout(call: ProgramKey) -> Layout:
 def _between_neighbors(call: ProgramKey) -> Layout:
     """Return a layout with a block for each edge."""
     assert call.neighbors and call.sends is not None and call.recvs is not None
-    incoming, outgoing, *_ = call.neighbors
-    held: dict[Block, Region] = {edge: Region(SEND, *extent) for edge, extent in zip(outgoing, call.sends) if edge}
-    wanted: dict[Block, Region] = {edge: Region(RECV, *extent) for edge, extent in zip(incoming, call.recvs) if edge}
-    own = {edge: region.size for edge, region in (held | wanted).items()}
+    (incoming, outgoing, *_), block_of = call.neighbors, call.algorithm.primitive.block_of
+    held = {block_of(edge): Region(SEND, *extent) for edge, extent in zip(outgoing, call.sends) if edge}
+    wanted = dict[Block, Region]()
+    again = list[tuple[Block, Region]]()
+    for edge, extent in zip(incoming, call.recvs):
+        if edge and wanted.setdefault(block_of(edge), region := Region(RECV, *extent)) != region:
+            again.append((block_of(edge), region))
+    own = {block: region.size for block, region in (held | wanted).items()}
     if call.counts is not None:
-        own = dict(zip(chain(*call.neighbors.here), call.counts)) | own
+        own = dict(zip(map(block_of, chain(*call.neighbors.here)), call.counts)) | own
     one = next(iter(own.values()), 0)  # without counts, blocks that pass through have the same length
-    return Layout(lambda edge: own.get(edge, one), held, wanted)
+    return Layout(lambda block: own.get(block, one), held, wanted, again)
 
 
 def _pair(block: Any) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..schedule.moves import AFTER, Combine, Copy, Recv, Reduce, Round, Send, check_round
-from .program import EMPTY, Apply, Layout, Message, Program, Region, Start, Step, Wait
+from .program import EMPTY, Apply, CopyBytes, Layout, Message, Program, Region, Start, Step, Wait
 from .storage import Placement
 
 WINDOW = 2  # segments of each message in flight
@@ -63,7 +63,9 @@ class Compiler:
                     self.combine(move)
             self.blocks.end_round()
         self.copy_early()
-        self.blocks.bring_home(self.blocks.layout.wanted)
+        layout = self.blocks.layout
+        self.blocks.bring_home(layout.wanted)
+        self.steps += [CopyBytes(layout.wanted[block], region) for block, region in layout.again if region.size]
         return Program(self.steps, self.messages, self.blocks.scratch.top)
 
     def meanwhile(self) -> None:

@@ -7,7 +7,7 @@ use those of other ranks.  `pycoll.compiler.lower` makes programs from schedules
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -172,11 +172,15 @@ class Program:
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of the blocks of a rank: their sizes in bytes, and their regions before and after the collective."""
+    """The layout of the blocks of a rank: their sizes in bytes, and their regions before and after the collective.
+
+    A block that a rank wants several times, since an all-gather has several edges between two ranks, is in `again` too.
+    """
 
     size: Callable[[Block], int]
     held: dict[Block, Region]
     wanted: dict[Block, Region]
+    again: Sequence[tuple[Block, Region]] = ()
 
 
 def is_native(program: Program) -> bool:

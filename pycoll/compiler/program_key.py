@@ -59,6 +59,13 @@ class ProgramKey(NamedTuple):
         """The ranks that send their counts to this one, and how many counts each one has."""
         return self.algorithm.count_rows(self.rank, self.size, self.root, self.hosts, self.neighbors)
 
+    def between(self, neighbors: Neighbors) -> ProgramKey:
+        """Return the key for these neighbors, with blocks of this length side by side in both buffers."""
+        nbytes, sent = self.length * self.itemsize, len(neighbors.outgoing)
+        sends = side_by_side([nbytes] * sent) if self.algorithm.primitive.takes_all else ((0, nbytes),) * sent
+        recvs = side_by_side([nbytes] * len(neighbors.incoming))
+        return self._replace(neighbors=neighbors, sends=sends, recvs=recvs)
+
     def with_equal_counts(self) -> ProgramKey:
         """Return the key after the exchange of counts, if all blocks have the same length."""
         return self._replace(counts=(self.length * self.itemsize,) * sum(self.count_rows.values()))

@@ -109,15 +109,10 @@ class _Compiler:
         return [{block: Leaf(source[block], block) for block in blocks} for blocks in wants]
 
     def _wanted_from_neighbors(self) -> list[dict[Block, Expression]]:
-        """An all-gather sends one block along all edges of a rank, so it is in the slot once, as that of the first."""
         assert self.key.neighbors and self.key.neighbors.stencil
         edges = [stencil_neighbors(rank, self.key.neighbors.stencil) for rank in range(self.key.size)]
-        first = {}
-        if not self.primitive.takes_all:
-            first = {edge.source: edge for each in edges for edge in each.outgoing[::-1] if edge}
-        return [
-            {edge: Leaf(edge.source, first.get(edge.source, edge)) for edge in each.incoming if edge} for each in edges
-        ]
+        block_of = self.primitive.block_of
+        return [{block_of(edge): Leaf(edge.source, block_of(edge)) for edge in each.incoming if edge} for each in edges]
 
     def _exported(self, rank: int) -> list[Block]:
         """The blocks that other ranks read in the slot of a rank, in their order there."""
@@ -164,6 +159,8 @@ class _Turn:
         wanted = self.all.layout.wanted
         for block in sorted(wanted, key=self._distance):
             yield from self._compute(self.all.wanted[self.rank][block], block, self._part(wanted[block], block))
+        for block, region in self.all.layout.again:
+            yield from _copy(self._part(wanted[block], block), self._part(region, block))
 
     def _distance(self, block: Block) -> int:
         """How far the source of a block is from this rank: ranks begin with different sources."""

@@ -14,10 +14,11 @@ from pathlib import Path
 from ..base.command_line import Parser, check_folder, in_words, say_written, until_the_reader_ends
 from ..base.files import write_atomically
 from ..primitives.direct import AND_SUFFIX, find_schedule
+from ..schedule.neighborhood import Neighborhood, add_options, described, neighborhood
 from ..schedule.own_file import check as check_own
 from ..schedule.own_file import load
 from ..schedule.pipeline import SCHEDULES, check
-from ..schedule.registry import PRIMITIVES, Algorithm, Hosts, algorithms_of, without_domains
+from ..schedule.registry import COLLECTIVES, Algorithm, Hosts, algorithms_of, without_domains
 from .frames import Film
 from .gallery import Setting, guide
 from .page import page
@@ -26,18 +27,18 @@ from .pipeline import text as time_chart
 from .sheet import sheet
 from .text import text
 
-MOST = 64  # ranks
+RANKS, MOST = 4, 64
 FORMATS: dict[str, Callable[[Film], str]] = {".svg": sheet, ".html": page}
 
 
 def parser() -> Parser:
     """Return the parser of the command line."""
     options = Parser(prog="python -m pycoll.draw", description=__doc__, allow_abbrev=False)
-    options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
+    options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(COLLECTIVES)}")
     options.add_argument("name", nargs="?", metavar="algorithm", help="the same as --algorithm")
     options.add_argument("-a", "--algorithm", metavar="NAME", help=f"an algorithm of the primitive; {AND_SUFFIX}")
     options.add_argument("--all", action="store_true", help="every algorithm of every primitive, into the directory -o")
-    options.add_argument("-n", "--ranks", type=int, default=4, help="number of ranks (%(default)s)")
+    options.add_argument("-n", "--ranks", type=int, help=f"number of ranks ({RANKS}, or all of the grid)")
     options.add_argument("-r", "--root", type=int, help="rank of the root (0)")
     options.add_argument("-s", "--segments", type=int, help="segments of pipelined algorithms (2)")
     options.add_argument(
@@ -45,6 +46,7 @@ def parser() -> Parser:
         metavar="H,H,...",
         help="the host of each rank: 0,0,1,1, or its domains: 0.0,0.1,1.0,1.1 (default: two halves)",
     )
+    add_options(options)
     options.add_argument("-o", "--output", type=Path, help="a .svg or .html file; with --all, a directory")
     options.add_argument("--file", type=Path, help="register the algorithms of this file, named after its primitive")
     return options
@@ -61,9 +63,12 @@ def parse(argv: Sequence[str] | None) -> tuple[Setting, Algorithm | None, Path |
         if options.file:
             _choose_own(options)
         algorithm = None if options.all else _algorithm(options.primitive, options.algorithm)
+        near = _neighborhood(options, algorithm)
+        options.ranks = near.size if near else RANKS if options.ranks is None else options.ranks
         _check(options, algorithm)
         hosts = _hosts(options.hosts, options.ranks)
-        setting = Setting(options.ranks, options.root or 0, 2 if options.segments is None else options.segments, hosts)
+        segments = 2 if options.segments is None else options.segments
+        setting = Setting(options.ranks, options.root or 0, segments, hosts, near)
         if options.file and algorithm:
             check_own(algorithm, *setting.case(algorithm))
     except (OSError, ValueError) as error:
@@ -81,12 +86,23 @@ def _choose_own(options: argparse.Namespace) -> None:
 
 
 def _algorithm(primitive: str | None, name: str | None) -> Algorithm:
-    if primitive not in PRIMITIVES:
+    if primitive not in COLLECTIVES:
         what = "a primitive is missing" if primitive is None else f"primitive {primitive!r} is unknown"
-        raise ValueError(f"{what}; choose one of: {', '.join(PRIMITIVES)} (or --all)")
+        raise ValueError(f"{what}; choose one of: {', '.join(COLLECTIVES)} (or --all)")
     if name is None:
         raise ValueError(f"--algorithm is missing; choose one of: {', '.join(algorithms_of(primitive))}")
     return find_schedule(primitive, name)
+
+
+def _neighborhood(options: argparse.Namespace, algorithm: Algorithm | None) -> Neighborhood | None:
+    """Return the neighborhood for a collective between neighbors."""
+    if algorithm is None:
+        return None
+    topology = described(options, algorithm.primitive)
+    near = neighborhood(options.ranks, **topology) if topology else None
+    if near:
+        near.check(algorithm)
+    return near
 
 
 def _check(options: argparse.Namespace, algorithm: Algorithm | None) -> None:

@@ -5,7 +5,7 @@ A film is the sequence of all frames.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import isgenerator
@@ -14,6 +14,8 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from ..schedule.moves import Block, Combine, Copy, Recv, Reduce, Round, Send
+from ..schedule.neighborhood import Neighborhood
+from ..schedule.neighbors import Neighbors
 from ..schedule.proof import Counts, RankState, prove
 from ..schedule.registry import Algorithm, Hosts, counts_of
 from ..schedule.symbols import Value
@@ -74,8 +76,8 @@ State = list[dict[Block, Cell]]  # the cells of each rank
 class Film:
     """All frames of one algorithm on `size` ranks, and the counts of the proof.
 
-    Bytes in `counts` are in units of the whole vector.  `counts_traffic` has the bytes of the counts that ranks
-    exchange first, if blocks differ in length.
+    Bytes in `counts` are in units of the whole vector, or of a block between neighbors.  `counts_traffic` has the bytes
+    of the counts that ranks exchange first, if blocks differ in length.
     """
 
     algorithm: Algorithm
@@ -86,6 +88,20 @@ class Film:
     counts: Counts
     counts_traffic: Counts | None
     frames: list[Frame]
+    neighborhood: Neighborhood | None = None
+
+    @cached_property
+    def edges(self) -> Sequence[Neighbors | None]:
+        """What each rank knows of the edges between neighbors."""
+        return _edges(self.algorithm, self.size, self.hosts, self.neighborhood)
+
+    @cached_property
+    def count_sources(self) -> list[int]:
+        """The ranks whose counts others learn first."""
+        return sorted({source for rank in range(self.size) for source in self._counts_known_to(rank)})
+
+    def _counts_known_to(self, rank: int) -> dict[int, int]:
+        return self.algorithm.count_rows(rank, self.size, self.root, self.hosts, self.edges[rank])
 
     @cached_property
     def lines(self) -> dict[CodeType, list[dict[int, list[int]]]]:
@@ -93,9 +109,10 @@ class Film:
 
         The first generator is that of the algorithm.  Others follow that it delegates to, with ``yield from``.
         """
-        algorithm, ranks = self.algorithm, range(self.size)
+        algorithm, edges = self.algorithm, self.edges
         found: dict[CodeType, list[dict[int, list[int]]]] = {algorithm.generator.__code__: [{} for _ in self.frames]}
-        schedules = [algorithm.schedule(rank, self.size, self.root, self.segments, self.hosts) for rank in ranks]
+        case = self.size, self.root, self.segments, self.hosts
+        schedules = [algorithm.schedule(rank, *case, edges[rank]) for rank in range(self.size)]
         yields = [list(_lines(schedule)) for schedule in schedules]
         for index, frame in enumerate(self.frames):
             for rank, end in sorted(frame.ends.items()):
@@ -119,9 +136,11 @@ class Film:
         """The blocks that each rank must have at the end."""
         if self.hears:
             return [set(range(self.size))] * self.size
-        exchanged = {counts_of(source) for source in self.algorithm.count_sources(self.size, self.root)}
-        wants = self.algorithm.primitive.wants
-        return [exchanged | set(wants(rank, self.size, self.root, self.parts)) for rank in range(self.size)]
+        wants, case = self.algorithm.primitive.wanted_by, (self.size, self.root, self.parts)
+        return [
+            {*map(counts_of, self._counts_known_to(rank)), *wants(rank, *case, edges)}
+            for rank, edges in enumerate(self.edges)
+        ]
 
     @cached_property
     def waiting(self) -> list[set[int]]:
@@ -214,19 +233,32 @@ def _before(moves: Round, live: set[Block]) -> set[Block]:
     return live - replaced | read
 
 
-def film(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, hosts: Hosts = None) -> Film:
+def film(
+    algorithm: Algorithm,
+    size: int,
+    root: int = 0,
+    segments: int = 1,
+    hosts: Hosts = None,
+    neighborhood: Neighborhood | None = None,
+) -> Film:
     """Prove the algorithm and record its frames; raise ProofError if it is wrong."""
     seen: list[RankState] = []
-    counts_from = algorithm.count_sources(size, root)
-    counts_blocks = {counts_of(source) for source in counts_from}
-    parts = algorithm.parts(size, segments, hosts)
+    edges = _edges(algorithm, size, hosts, neighborhood)
+    rows = [algorithm.count_rows(rank, size, root, hosts, edges[rank]) for rank in range(size)]
+    counts_nbytes: dict[Block, int] = {counts_of(source): 8 * length for row in rows for source, length in row.items()}
+    vector = 1 if neighborhood else algorithm.parts(size, segments, hosts)
 
     def counted(nbytes: Callable[[Block], float], watch: Callable[[RankState], object] | None = None) -> Counts:
-        return prove(algorithm, size, root, segments, nbytes, hosts, watch)
+        return prove(algorithm, size, root, segments, nbytes, hosts, watch, edges if neighborhood else None)
 
-    counts = counted(lambda block: 0 if block in counts_blocks else 1 / parts, seen.append)
-    counts_traffic = counted(lambda block: 8 * size if block in counts_blocks else 0) if counts_from else None
-    return Film(algorithm, size, root, segments, hosts, counts, counts_traffic, _frames(seen, size, algorithm))
+    counts = counted(lambda block: 0 if block in counts_nbytes else 1 / vector, seen.append)
+    counts_traffic = counted(lambda block: counts_nbytes.get(block, 0)) if counts_nbytes else None
+    frames = _frames(seen, size, algorithm)
+    return Film(algorithm, size, root, segments, hosts, counts, counts_traffic, frames, neighborhood)
+
+
+def _edges(algorithm: Algorithm, size: int, hosts: Hosts, neighborhood: Neighborhood | None) -> Sequence[Any]:
+    return neighborhood.known_to(algorithm, hosts) if neighborhood else [None] * size
 
 
 def _frames(seen: list[RankState], size: int, algorithm: Algorithm) -> list[Frame]:

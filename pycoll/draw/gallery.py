@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..schedule.costs import documented, evaluate
-from ..schedule.registry import PRIMITIVES, Algorithm, Hosts, algorithms_of, find
+from ..schedule.neighborhood import Neighborhood, corners, neighborhood
+from ..schedule.registry import COLLECTIVES, PRIMITIVES, Algorithm, Hosts, algorithms_of, find, sides
 from .frames import Film, film
 from .language import say
 from .markup import rows, tag, words
@@ -19,12 +20,16 @@ from .sheet import sheet, steps
 
 
 class Setting(NamedTuple):
-    """The parameters of all drawings: number of ranks, root, segments, and the host of each rank (None: two halves)."""
+    """The parameters of all drawings: number of ranks, root, segments, and the host of each rank (None: two halves).
+
+    The neighborhood of collectives between neighbors is, by default, a grid of two dimensions with corners.
+    """
 
     size: int = 4
     root: int = 0
     segments: int = 2
     hosts: Hosts = None
+    neighborhood: Neighborhood | None = None
 
     def case(self, algorithm: Algorithm) -> tuple[int, int, int, Hosts]:
         """Return the number of ranks, and the root, segments and hosts if the algorithm depends on them."""
@@ -34,7 +39,10 @@ class Setting(NamedTuple):
 
     def film(self, algorithm: Algorithm) -> Film:
         """Make the film of an algorithm."""
-        return film(algorithm, *self.case(algorithm))
+        near = self.neighborhood
+        if algorithm.primitive.near and near is None:
+            near = neighborhood(dims=sides(self.size, 2), periods=self.size == 1, offsets=corners(2))
+        return film(algorithm, *self.case(algorithm), near)
 
 
 def halves(size: int) -> tuple[int, ...]:
@@ -78,12 +86,13 @@ COMPARISONS = [
         [("allgather", "ring"), ("alltoall", "ring"), ("alltoall", "pairwise")],
     ),
 ]
+DRAWN = (*PRIMITIVES, "neighbor_allgather", "neighbor_alltoall")  # the v-variants have the same schedules
 GROWTH = (2, 4, 8, 16, 64, 256)
 
 
 def guide(given: Setting, gif: str = "") -> Iterator[tuple[str, str]]:
     """Yield all files of the site, as (name, content); `gif` is the address of the GIF encoder, see `scripts`."""
-    films = {name: [given.film(one) for one in algorithms_of(name).values()] for name in PRIMITIVES}
+    films = {name: [given.film(one) for one in algorithms_of(name).values()] for name in DRAWN}
     yield "index.html", index(films)
     for primitive in films.values():
         for one in primitive:
@@ -100,9 +109,12 @@ def index(films: dict[str, list[Film]]) -> str:
     body = [tag("h1", "Collectives, step by step"), nav, tag("h2", "Comparisons"), tag("ul", *compared)]
     body.append(tag("p", words(f"In the tables, {say('notation')}"), class_="quiet"))
     for name, several in films.items():
-        doc = inspect.getdoc(importlib.import_module(f"pycoll.primitives.{name}")) or ""
+        near = COLLECTIVES[name].near
+        doc = inspect.getdoc(importlib.import_module(f"pycoll.primitives.{'neighbors' if near else name}")) or ""
         body += [tag("h2", words(name), id=name), *(tag("p", words(part)) for part in doc.split("\n\n"))]
-        body += [tag("div", *map(_card, several), class_="cards"), scroll(_costs(several))]
+        body.append(tag("div", *map(_card, several), class_="cards"))
+        if not near:  # whose costs depend on the topology
+            body.append(scroll(_costs(several)))
     return document("Collectives, step by step", "".join(body))
 
 

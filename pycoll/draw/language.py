@@ -67,6 +67,8 @@ WORDS: dict[str, tuple[str, str]] = {
     "counts": ("counts", "长度"),
     "to": ("to {rank}", "发往 {rank}"),
     "from": ("from {rank}", "来自 {rank}"),
+    "send_row": ("send {rank}", "发送 {rank}"),
+    "receive_row": ("receive {rank}", "接收 {rank}"),
     "passing": ("passing", "转发"),
     "blocks": ("{n} blocks", "{n} 块"),
     "block_from": ("{block}: from {ranks}", "{block}：来自 {ranks}"),
@@ -132,6 +134,7 @@ WORDS: dict[str, tuple[str, str]] = {
         "的端口数、各边长之和减 k、各边长的 lg 之和；alpha：一条消息的时延；beta：收发每字节的时间；gamma：归约每字节"
         "的时间。",
     ),
+    "unit_block": ("Z: bytes of a block", "Z：一个块的字节数"),
     # ranks that wait forever
     "arrow_key": (
         "Each arrow leads to the rank that another rank waits for.",

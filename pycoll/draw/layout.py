@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 from ..schedule.moves import Block
+from ..schedule.neighbors import Edge
 from ..schedule.registry import counts_of
 from .frames import Cell, Film, State
 from .language import say
@@ -52,23 +53,36 @@ def _by_name(film: Film, states: list[State]) -> RowLayout:
 
 def _by_position(film: Film, states: list[State]) -> RowLayout:
     """Make rows for counts, the send buffer and the receive buffer; below them, for blocks to forward."""
-    size, primitive = film.size, film.algorithm.primitive
-    counts_from = film.algorithm.count_sources(size, film.root)
+    counts_from = film.count_sources
+    places = [_places(film, rank) for rank in range(film.size)]
+    sent, received = (max(max(at.values(), default=-1) for at in which) + 1 for which in zip(*places))
     rows: list[list[dict[Block, int]]] = [[] for _ in states]
     passing = 0
-    for rank in range(size):
+    for rank in range(film.size):
         fixed: dict[Block, int] = {counts_of(source): row for row, source in enumerate(counts_from)}
-        for half, wanted in enumerate((False, True)):
-            start = len(counts_from) + half * size
-            indices = (primitive.wants if wanted else primitive.holds)(rank, size, film.root, film.parts)
+        for start, indices in zip((len(counts_from), len(counts_from) + sent), places[rank]):
             fixed.update({block: start + at for block, at in indices.items()})
         for index, extra in enumerate(_passing([state[rank] for state in states], fixed)):
             passing = max(passing, len(extra) and max(extra.values()) + 1)
-            rows[index].append(fixed | {block: len(counts_from) + 2 * size + row for block, row in extra.items()})
-    names = [say("counts")] * len(counts_from) + [say("to", rank=rank) for rank in range(size)]
-    names += [say("from", rank=rank) for rank in range(size)] + [say("passing")] * passing
-    gaps = {len(counts_from), len(counts_from) + size, len(counts_from) + 2 * size} - {0, len(names)}
+            start = len(counts_from) + sent + received
+            rows[index].append(fixed | {block: start + row for block, row in extra.items()})
+    out, back = ("send_row", "receive_row") if film.neighborhood else ("to", "from")
+    names = [say("counts")] * len(counts_from) + [say(out, rank=row) for row in range(sent)]
+    names += [say(back, rank=row) for row in range(received)] + [say("passing")] * passing
+    gaps = {len(counts_from), len(counts_from) + sent, len(counts_from) + sent + received} - {0, len(names)}
     return RowLayout(names, gaps, rows)
+
+
+def _places(film: Film, rank: int) -> tuple[dict[Block, int], dict[Block, int]]:
+    """Return the positions of blocks in the send buffer and in the receive buffer of a rank."""
+    if edges := film.edges[rank]:
+        return _numbered(edges.outgoing), _numbered(edges.incoming)
+    primitive, case = film.algorithm.primitive, (rank, film.size, film.root, film.parts)
+    return primitive.holds(*case), primitive.wants(*case)
+
+
+def _numbered(edges: Sequence[Edge | None]) -> dict[Block, int]:
+    return {edge: at for at, edge in enumerate(edges) if edge}
 
 
 def _passing(cells: list[dict[Block, Cell]], fixed: dict[Block, int]) -> Iterator[dict[Block, int]]:

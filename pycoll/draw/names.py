@@ -7,10 +7,13 @@ from collections.abc import Callable, Sequence
 
 from ..schedule.costs import FIELDS, documented, formula_for
 from ..schedule.moves import Block
+from ..schedule.neighbors import Edge
 from ..schedule.proof import Counts
 from ..schedule.registry import counts_of, without_domains
 from .frames import DrawnMessage, Film, Frame
 from .language import say
+
+PRIME = "'"  # marks the second of several edges between two ranks
 
 
 def block_name(film: Film, block: Block, arrow: str = "\u2192") -> str:
@@ -20,6 +23,8 @@ def block_name(film: Film, block: Block, arrow: str = "\u2192") -> str:
             return say("all") if film.algorithm.primitive.cuts and film.parts == 1 else str(block)
         case (str(), int(source)) if block == counts_of(source):
             return f"#{source}"
+        case Edge(source, to, number):
+            return f"{source}{arrow}{to}{PRIME * number}"
         case (int(source), int(to)) if exchanges(film):
             return f"{source}{arrow}{to}"
         case (int(source), int(part)):
@@ -67,7 +72,8 @@ def load(film: Film, message: DrawnMessage, arrow: str = "\u2192") -> str:
     blocks = message.blocks
     if not blocks or (film.parts == 1 and len(blocks) == 1 and isinstance(blocks[0], int)):
         return ""
-    if exchanges(film) and blocks == (message[:2],):
+    direct = Edge(message.source, message.to, 0) if film.neighborhood else (message.source, message.to)
+    if exchanges(film) and blocks == (direct,):
         return ""
     numbers = [block for block in blocks if isinstance(block, int)]
     counts_from = [block[1] for block in blocks if isinstance(block, tuple) and block == counts_of(block[1])]
@@ -153,9 +159,15 @@ def _formula(text: str, film: Film) -> str:
     return formula if exact or not formula else say("at_most", formula=formula)
 
 
+def unit(film: Film) -> str:
+    """Explain the letter Z in amounts."""
+    return say("unit_block") if film.neighborhood else "Z: bytes of the whole vector"
+
+
 def setting(film: Film) -> str:
     """Describe the number of ranks and the other parameters."""
     algorithm, given = film.algorithm, [say("ranks_given", n=film.size)]
+    given += [film.neighborhood.text] if film.neighborhood else []
     given += [say("root_given", rank=film.root)] if algorithm.primitive.rooted else []
     given += [say("segments_given", n=film.segments)] if algorithm.pipelined else []
     hosts = len(set(without_domains(film.hosts or ())))

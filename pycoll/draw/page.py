@@ -16,7 +16,7 @@ from .frames import MANY, Film
 from .language import language, say
 from .legend import HEIGHT, WIDTH, Sample, definitions, legend, samples
 from .markup import rows, tag, words
-from .names import by_rank, cost_so_far, facts, prose, runs, sentence
+from .names import by_rank, cost_so_far, facts, prose, runs, sentence, unit
 from .names import title as film_title
 from .sheet import played, style
 
@@ -198,11 +198,14 @@ def _said(film: Film, index: int) -> str:
 def described(film: Film) -> str:
     """Return formulas with counts, the load of each rank, limits and source."""
     doc = documented(film.algorithm)
+    heading = ["", say("formula"), say("here", p=film.size)]
     cells = [
         [say(name), tag("code", words(formula)) if formula else "", words(here)] for name, formula, here in facts(film)
     ]
-    formulas = tag("table", rows([["", say("formula"), say("here", p=film.size)]], "th"), rows(cells))
-    notes = [tag("p", words(say("notation")), class_="quiet")]
+    if film.neighborhood:  # the counts depend on the topology, so there are no formulas
+        heading, *cells = [[name, here] for name, _, here in (heading, *cells)]
+    formulas = tag("table", rows([heading], "th"), rows(cells))
+    notes = [tag("p", words(unit(film) if film.neighborhood else say("notation")), class_="quiet")]
     notes += [tag("p", tag("b", f"{say(name)}: "), words(doc[name])) for name in ("Limits", "Source") if name in doc]
     return tag("section", tag("h2", say("costs")), scroll(formulas), scroll(loads(film)), *notes)
 

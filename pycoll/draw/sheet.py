@@ -12,7 +12,7 @@ from .frames import MANY, VERY_MANY, Film
 from .legend import definitions, legend, samples
 from .markup import tag, words
 from .matrix import matrix
-from .names import caption, summary
+from .names import caption, summary, unit
 from .names import title as film_title
 from .svg import Drawing
 
@@ -43,7 +43,7 @@ def sheet(film: Film) -> str:
     drawn, width, tall = steps(film)
     total = max(width, NARROWEST)
     head, top = _lines([(film_title(film), "name"), *_captions(film)], total)
-    vector = [] if film.hears else ["Z: bytes of the whole vector; formulas in brackets"]
+    vector = [] if film.hears else [unit(film) + ("" if film.neighborhood else "; formulas in brackets")]
     keys, height = _lines([(line, "text") for line in [*vector, *legend(film)]], total, top + tall)
     keys += _samples(film, height)
     size = {"width": total + 40, "height": height + 40}

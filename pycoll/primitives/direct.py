@@ -37,8 +37,8 @@ def direct(algorithm: Algorithm) -> Algorithm:
     A vector that is reduced is cut into parts that lie both in one block of the algorithm and in the share of one rank.
     """
     primitive, name = algorithm.primitive, algorithm.name + SUFFIX
-    if primitive.name == "barrier":
-        raise ValueError("barrier has no schedule for registered buffers")
+    if primitive.name == "barrier" or primitive.near:
+        raise ValueError(f"{primitive.name} has no schedule for registered buffers")
     root = ("root",) if primitive.rooted else ()
     if not primitive.reduces:
         generator = _MOVES[primitive.name.removesuffix("v").removesuffix("w")]

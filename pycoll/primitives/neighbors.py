@@ -6,23 +6,27 @@ An all-gather sends the same block to all of them, an all-to-all a block to each
 from __future__ import annotations
 
 from collections import defaultdict
-from itertools import starmap
+from collections.abc import Callable
 
-from ..schedule.moves import Move, Recv, Round, Schedule, Send
+from ..schedule.moves import Block, Move, Recv, Schedule, Send
 from ..schedule.neighbors import Edge, Neighbors, check_stencil
 from ..schedule.registry import NEIGHBORHOODS, Hosts, counts_of, register_for_neighbors, without_domains
 
+BlockOf = Callable[[Edge], Block]  # names the block that goes along an edge
 
-def direct(rank: int, neighbors: Neighbors) -> Schedule:
+
+def direct(rank: int, neighbors: Neighbors, block_of: BlockOf) -> Schedule:
     """Each block goes directly to its destination, all of them at once.
 
-    The messages between two ranks are listed in the order of their numbers, in which they match.
+    The messages between two ranks are listed in the order of their numbers, in which they match.  Of several edges
+    between two ranks, an all-gather uses one.
     """
     outgoing = [edge for edge in neighbors.outgoing if edge and edge.to != rank]
     incoming = sorted(edge for edge in neighbors.incoming if edge and edge.source != rank)
-    moves: Round = (*(Send(edge.to, [edge]) for edge in outgoing), *(Recv(edge.source, [edge]) for edge in incoming))
-    if moves:
-        yield moves
+    sends = dict.fromkeys(Send(edge.to, (block_of(edge),)) for edge in outgoing)
+    receives = dict.fromkeys(Recv(edge.source, (block_of(edge),)) for edge in incoming)
+    if sends or receives:
+        yield (*sends, *receives)
 
 
 def combining(rank: int, neighbors: Neighbors) -> Schedule:
@@ -33,7 +37,7 @@ def combining(rank: int, neighbors: Neighbors) -> Schedule:
     equal lengths.
 
     Source: Traff, Luebbe, Rougier and Hunold, "Isomorphic, sparse MPI-like collective communication operations for
-    parallel stencil computations", EuroMPI 2015.
+        parallel stencil computations", EuroMPI 2015.
     """
     stencil = neighbors.stencil
     check_stencil(stencil)
@@ -50,15 +54,16 @@ def combining(rank: int, neighbors: Neighbors) -> Schedule:
             yield moves
 
 
-def two_level(rank: int, size: int, hosts: Hosts, neighbors: Neighbors) -> Schedule:
+def two_level(rank: int, size: int, hosts: Hosts, neighbors: Neighbors, block_of: BlockOf) -> Schedule:
     """Between two hosts, one message carries the blocks of all their ranks in each direction.
 
     The ranks of a host tell each other the lengths of their blocks.  Each one sends its blocks for another host to the
     rank that carries them, with its blocks for the ranks here; the carriers of the two hosts exchange theirs, and pass
-    them on.  Different ranks of a host are carriers for different hosts.
+    them on.  Different ranks of a host are carriers for different hosts.  The block of an all-gather goes once to each
+    host that needs it.
 
     Source: Collom, Li and Bienz, "Optimizing irregular communication with neighborhood collectives and locality-aware
-    parallelism", SC 2023 workshops, and MPI Advance.
+        parallelism", SC 2023 workshops, and MPI Advance.
     """
     where = without_domains(hosts or range(size))
     ranks_of = {host: [other for other, its in enumerate(where) if its == host] for host in where}
@@ -77,15 +82,18 @@ def two_level(rank: int, size: int, hosts: Hosts, neighbors: Neighbors) -> Sched
 
     paths = {edge: stops(edge) for edge in sorted({edge for each in neighbors.here for edge in each})}
     for step in range(3):
-        sends, receives = defaultdict[int, list[Edge]](list), defaultdict[int, list[Edge]](list)
+        sends, receives = defaultdict[int, dict[Block, None]](dict), defaultdict[int, dict[Block, None]](dict)
         for edge, path in paths.items():
             start, end = path[step : step + 2]
             if start == rank != end:
-                sends[end].append(edge)
+                sends[end][block_of(edge)] = None
             elif end == rank != start:
-                receives[start].append(edge)
+                receives[start][block_of(edge)] = None
         if sends or receives:
-            yield (*starmap(Send, sends.items()), *starmap(Recv, receives.items()))
+            yield (
+                *(Send(to, tuple(blocks)) for to, blocks in sends.items()),
+                *(Recv(source, tuple(blocks)) for source, blocks in receives.items()),
+            )
 
 
 for _name in NEIGHBORHOODS:

@@ -40,7 +40,7 @@ def parts(
 
     for number, requests in enumerate(run(comm, rounds, values, where.size, combine, tag)):
         yield _until_complete(number, rounds[number], requests)
-    for block, region in where.wanted.items():
+    for block, region in [*where.wanted.items(), *where.again]:
         if values[block] is not given.get(block) or region != where.held[block]:
             memory[RECV][region.start : region.start + region.size] = values[block]
     if operation and operation.mean and buffers.recv is not None and buffers.count:

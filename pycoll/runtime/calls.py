@@ -256,6 +256,6 @@ class Prepared:
         """The bytes of the blocks of this rank, as it tells others."""
         if edges := self.key.neighbors:
             where = layout(self.key._replace(counts=()))
-            return [where.size(edge) for edge in edges.edges]
+            return [where.size(self.key.algorithm.primitive.block_of(edge)) for edge in edges.edges]
         extents = self.key.sends if self.key.algorithm.primitive.takes_all else self.key.recvs
         return [size for _, size in extents or ()]

@@ -99,13 +99,7 @@ def check(call: Call, topology: Topology | None) -> tuple[CheckedBuffers, Operat
     """Check the arguments, as far as they can be checked without knowing the channel."""
     primitive, rank, size = COLLECTIVES[call.primitive], call.comm.rank, call.comm.size
     if primitive.near:
-        if topology is None:
-            raise WrongCommunicator(
-                f"{primitive.name} requires a communicator with a topology, as Create_cart, Create_graph and "
-                "Create_dist_graph make"
-            )
-        if topology.problem:
-            raise MismatchError(f"the ranks have different graphs: {topology.problem}")
+        topology = check_topology(primitive.name, topology)
         from ..arguments.neighbor_arguments import read_between_neighbors
 
         near = call.sendbuf, call.recvbuf, topology.neighbors
@@ -130,6 +124,18 @@ def check(call: Call, topology: Topology | None) -> tuple[CheckedBuffers, Operat
                 "numbers of contributions"
             )
     return buffers, operation
+
+
+def check_topology(primitive: str, topology: Topology | None) -> Topology:
+    """Return the topology; raise an error if there is none, or if the ranks have different ones."""
+    if topology is None:
+        raise WrongCommunicator(
+            f"{primitive} requires a communicator with a topology, as Create_cart, Create_graph and "
+            "Create_dist_graph make"
+        )
+    if topology.problem:
+        raise MismatchError(f"the ranks have different graphs: {topology.problem}")
+    return topology
 
 
 def check_root(root: object, size: int) -> None:

@@ -14,6 +14,7 @@ from ..compiler.program import EMPTY, READY, SLOTS, Collective, CopyBytes, Post,
 from ..compiler.program_key import ProgramKey
 from ..compiler.storage import ALIGNMENT
 from ..schedule.registry import COLLECTIVES
+from ..selection.rules import slots_up_to
 from .channel import Channel
 from .core_runs import divisor_of, loop_of
 from .executable import PythonSteps
@@ -32,6 +33,22 @@ def serves(channel: Channel, primitive: str, dtype: np.dtype, operation: Operati
     known = COLLECTIVES[primitive]
     usable = usable and (_same_lengths(channel, primitive) if known.near else known.lengths_known)
     return usable and (operation is None or (operation.predefined and _combines(operation, dtype)))
+
+
+def why_not(channel: Channel, primitive: str) -> str:
+    """Why a call between neighbors does not run in the slots."""
+    facts = channel.facts
+    if facts.host_count > 1:
+        return f"the ranks are on {facts.host_count} hosts"
+    if channel.slots is None or not facts.host_memory or channel.size > MOST_RANKS:
+        return "this communicator has none for such calls"
+    if COLLECTIVES[primitive].varies:
+        return "the blocks may have different lengths"
+    if not _same_lengths(channel, primitive):
+        return (
+            f"they need a grid, or offsets in both directions that connect all ranks, at most {MOST_NEIGHBORS} of them"
+        )
+    return f"the blocks have more than {slots_up_to(primitive, facts.library)} bytes"
 
 
 def _same_lengths(channel: Channel, primitive: str) -> bool:

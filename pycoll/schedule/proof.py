@@ -121,7 +121,7 @@ class _Run:
         parts = algorithm.parts(size, segments, hosts)
         for rank in range(size):
             edges = neighbors[rank] if neighbors else None
-            holds = filter(None, edges.outgoing) if edges else algorithm.primitive.holds(rank, size, root, parts)
+            holds = algorithm.primitive.held_by(rank, size, root, parts, edges)
             held = {block: self.values.leaf(rank, block) for block in holds}
             if rank in algorithm.count_rows(rank, size, root, hosts, edges):
                 held[counts_of(rank)] = self.values.leaf(rank, counts_of(rank))
@@ -373,8 +373,8 @@ def _check_goal(
         promised = tuple(algorithm.primitive.contributors(rank, size))
         edges = neighbors[rank] if neighbors else None
         counts = [counts_of(source) for source in algorithm.count_rows(rank, size, root, hosts, edges)]
-        wants = edges.incoming if edges else algorithm.primitive.wants(rank, size, root, parts)
-        for block in [*filter(lambda block: block is not None, wants), *counts]:
+        wants = algorithm.primitive.wanted_by(rank, size, root, parts, edges)
+        for block in [*wants, *counts]:
             if block not in state.held:
                 raise ProofError(f"rank {rank} ends without block {block}")
             first = results.setdefault((block, promised), rank)

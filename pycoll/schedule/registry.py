@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .moves import Block, Schedule
 
 if TYPE_CHECKING:
-    from .neighbors import Neighbors
+    from .neighbors import Edge, Neighbors
 
 # The blocks with which each primitive starts and ends: {block: its index in the send (receive) buffer}, that of a part
 # of the vector or of the block of a rank.
@@ -108,6 +108,22 @@ class Primitive:
     def lengths_known(self) -> bool:
         """Whether each rank knows the lengths of the blocks of all ranks."""
         return self.name == "allgatherv" or not (self.varies or self.near)
+
+    def block_of(self, edge: Edge) -> Block:
+        """Return the block that goes along an edge; for an all-gather the same along all edges of its source."""
+        return edge if self.takes_all else edge.source
+
+    def held_by(self, rank: int, size: int, root: int, parts: int, edges: Neighbors | None) -> list[Block]:
+        """Return the blocks that a rank holds at the start; `edges` are those of the rank, between neighbors."""
+        if edges is None:
+            return list(self.holds(rank, size, root, parts))
+        return list(dict.fromkeys(self.block_of(edge) for edge in edges.outgoing if edge))
+
+    def wanted_by(self, rank: int, size: int, root: int, parts: int, edges: Neighbors | None) -> list[Block]:
+        """Return the blocks that a rank must have at the end."""
+        if edges is None:
+            return list(self.wants(rank, size, root, parts))
+        return list(dict.fromkeys(self.block_of(edge) for edge in edges.incoming if edge))
 
 
 _TABLE = [
@@ -299,6 +315,7 @@ class Algorithm:
         """Generate the rounds of one rank."""
         given: dict[str, Any] = {"rank": rank, "size": size, "root": root, "segments": segments}
         given |= {"hosts": self._seen(hosts), "k": self.k, "neighbors": neighbors}
+        given |= {"block_of": self.primitive.block_of}
         if self.primitive.near and neighbors is None:
             raise ValueError(f"{self} depends on the topology of a communicator, which is not known here")
         return self.generator(**{name: given[name] for name in self.parameters})

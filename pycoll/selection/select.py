@@ -20,6 +20,7 @@ from .tuning_file import SHARED_MEMORY, Candidate, Tuned
 
 BY_MEASUREMENT = "by measurement"
 SLOTS = "by the rules inside a host"
+BY_RULES = "by the rules"
 SHORT = "by the rules for small messages of pycoll.Comm, where MPI takes less time than Python"
 
 
@@ -167,7 +168,7 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
     if primitive in NEIGHBORHOODS:
         if slots and nbytes <= slots_up_to(primitive, facts.library):
             return Choice("direct", SLOTS, slots=True)
-        return Choice("direct", "by the rules")
+        return Choice("direct", BY_RULES)
     name = choose(primitive, nbytes, facts.size, commutative, facts.host_count)
     limit, source = registered_limit(primitive, tuned) if registered else (0, "")
     shared = source == BY_MEASUREMENT and nbytes >= limit  # all algorithms of pycoll take the same time then

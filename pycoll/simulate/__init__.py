@@ -17,10 +17,11 @@ from ..base.places import KINDS
 from ..primitives.direct import find_schedule
 from ..schedule.endless import timed
 from ..schedule.moves import Schedule
+from ..schedule.neighborhood import neighborhood
 from ..schedule.registry import Hosts, without_domains
 from .network import Link, Network
 from .routes import check_hosts, parse
-from .run import Cluster, Outcome, Ranks, sizes
+from .run import Cluster, Outcome, Ranks, sizes, sizes_between_neighbors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,7 +83,7 @@ def simulate(
     primitive: str,
     *,
     algorithm: str,
-    ranks: int,
+    ranks: int | None = None,
     nbytes: int,
     network: Network | None = None,
     root: int = 0,
@@ -93,6 +94,10 @@ def simulate(
     topology: str | None = None,
     delays: Mapping[int, float] | None = None,
     longest: int | None = None,
+    dims: Sequence[int] | None = None,
+    periods: Sequence[bool] | bool | None = None,
+    offsets: Sequence[Sequence[int]] | None = None,
+    edges: Sequence[tuple[int, int]] | None = None,
 ) -> Simulated:
     """Simulate the schedule of a collective on all ranks, as discrete events.
 
@@ -103,11 +108,11 @@ def simulate(
     algorithm : str
         The name of one of its algorithms, see `pycoll.algorithms`; with "@registered" appended, its schedule for
         registered buffers.
-    ranks : int
-        The number of ranks.
+    ranks : int, optional
+        The number of ranks; for a collective between neighbors by default that of the grid or of the graph.
     nbytes : int
         The bytes of the whole vector, or of the blocks of all ranks together; for all-to-all, of the send buffer of one
-        rank.
+        rank; between neighbors, of the block for one neighbor.
     network : Network, optional
         The parameters of the network.
     root : int
@@ -132,6 +137,14 @@ def simulate(
         The seconds by which ranks start late.
     longest : int, optional
         The longest message in bytes, by default as pycoll chooses it.
+    dims : sequence of int, optional
+        Between neighbors: the sides of a grid.
+    periods : sequence of bool, or bool, optional
+        Whether each dimension of the grid is periodic; by default, none is.
+    offsets : sequence of tuple of int, optional
+        The positions of the neighbors in the grid, relative to a rank; by default both in each dimension.
+    edges : sequence of tuple of int, optional
+        Between neighbors: the edges of a graph, each from one rank to another, in place of a grid.
 
     Returns
     -------
@@ -152,6 +165,15 @@ def simulate(
     if not isinstance(network, Network):
         raise TypeError(f"network={network!r} is not a pycoll.simulate.Network")
     links = None if topology is None else parse(topology)
+    described = (dims, periods, offsets, edges)
+    near = neighborhood(ranks, *described) if chosen.primitive.near else None
+    if near:
+        near.check(chosen)
+        ranks = near.size
+    elif any(each is not None for each in described):
+        raise ValueError(f"dims, periods, offsets and edges are for collectives between neighbors, not for {primitive}")
+    if ranks is None:
+        raise TypeError("ranks=None: the number of ranks is missing")
     if ranks_per_host is None:
         ranks_per_host = links.ranks_per_host if links else 1
     integers = {"nbytes": nbytes, "root": root, "ranks": ranks, "ranks_per_host": ranks_per_host}
@@ -177,11 +199,14 @@ def simulate(
     _check_delays(delays, ranks)
     segments = settings.segments(nbytes, several) if segments is None else segments
     starts = [float(delays.get(rank, 0.0)) for rank in range(ranks)]
-    cluster, together = Cluster(network, ranks, placed, links), sizes(chosen, ranks, nbytes, segments, seen)
+    cluster = Cluster(network, ranks, placed, links)
+    known = near.known_to(chosen, seen) if near else None
+    together = sizes_between_neighbors(known, nbytes) if known else sizes(chosen, ranks, nbytes, segments, seen)
     longest = settings.longest(several) if longest is None else longest
 
     def rounds() -> list[Schedule]:
-        return [timed(chosen.schedule(rank, ranks, root, segments, seen)) for rank in range(ranks)]
+        several = enumerate(known or [None] * ranks)
+        return [timed(chosen.schedule(rank, ranks, root, segments, seen, edges)) for rank, edges in several]
 
     try:
         from .compiled import CompiledRanks, template

@@ -17,8 +17,9 @@ from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
 from ..base.command_line import Parser, check_folder, in_words, say_written, until_the_reader_ends
 from ..base.files import write_atomically
 from ..primitives.direct import AND_SUFFIX, SUFFIX, find_schedule
+from ..schedule.neighborhood import Neighborhood, add_options, described, neighborhood
 from ..schedule.own_file import check, load
-from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of
+from ..schedule.registry import COLLECTIVES, Algorithm, algorithms_of
 from ..tune.options import nbytes
 from . import Simulated, simulate
 from .network import Network, changed, read, write
@@ -34,13 +35,17 @@ PLOT = Path("simulated.png")
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     options = Parser(prog="python -m pycoll.simulate", description=__doc__, allow_abbrev=False)
-    options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
+    options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(COLLECTIVES)}")
     options.add_argument("names", nargs="?", metavar="algorithm", help="the same as --algorithm")
     options.add_argument("-a", "--algorithm", help=f"comma-separated names (default: all); {AND_SUFFIX}")
     options.add_argument("--file", type=Path, help="register the algorithms of this file, named after its primitive")
     options.add_argument("-n", "--ranks", type=int, help=f"number of ranks ({RANKS}, or all of the topology)")
     options.add_argument(
-        "-b", "--nbytes", type=nbytes, default="1M", help="size of the whole vector, for example 64K (%(default)s)"
+        "-b",
+        "--nbytes",
+        type=nbytes,
+        default="1M",
+        help="size of the whole vector, or of the block for a neighbor, for example 64K (%(default)s)",
     )
     options.add_argument("-r", "--root", type=int, default=0, help="rank of the root (%(default)s)")
     options.add_argument(
@@ -71,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
         help=f"plot time against ranks and bytes: .png, .svg or .pdf (without FILE: {PLOT})",
     )
     options.add_argument("--draw", type=Path, metavar="FILE", help="draw the topology as .svg, with a route")
+    add_options(options)
     options.add_argument("--calibrate", action="store_true", help="measure the network, under mpiexec")
     options.add_argument("-o", "--output", type=Path, help="file that --calibrate writes the network to")
     return options
@@ -84,13 +90,16 @@ def _delay(text: str) -> tuple[int, float]:
         raise argparse.ArgumentTypeError(f"{text!r} is not RANK:SECONDS, for example 3:0.001") from None
 
 
-def _algorithms(primitive: str, names: str) -> list[Algorithm]:
-    catalogue = algorithms_of(primitive)
-    return list(catalogue.values()) if names == "all" else [find_schedule(primitive, name) for name in names.split(",")]
+def _algorithms(primitive: str, names: str, near: Neighborhood | None) -> list[Algorithm]:
+    if names != "all":
+        return [find_schedule(primitive, name) for name in names.split(",")]
+    return [each for each in algorithms_of(primitive).values() if near is None or near.supports(each)]
 
 
-def _ranks(options: argparse.Namespace) -> int:
-    """Return the number of ranks: as given, or all that the topology has, or `RANKS`."""
+def _ranks(options: argparse.Namespace, near: Neighborhood | None) -> int:
+    """Return the number of ranks: as given, or all of the neighborhood or of the topology, or `RANKS`."""
+    if near:
+        return near.size
     if options.ranks is not None or options.topology is None:
         return RANKS if options.ranks is None else options.ranks
     links = parse(options.topology)
@@ -130,10 +139,13 @@ def main(argv: Sequence[str]) -> None:
             options.primitive = own[0][0]
         network = changed(read(options.network) if options.network else Network(), options.set)
         if options.primitive is None:
-            raise ValueError(f"a primitive is missing; choose one of: {', '.join(PRIMITIVES)}")
+            raise ValueError(f"a primitive is missing; choose one of: {', '.join(COLLECTIVES)}")
+        algorithms_of(options.primitive)  # or an error that lists the primitives
+        topology = described(options, COLLECTIVES[options.primitive])
+        near = neighborhood(options.ranks, **topology) if topology else None
         if options.names and options.algorithm:
             raise ValueError("an algorithm cannot be combined with --algorithm")
-        chosen = _algorithms(options.primitive, options.names or options.algorithm or "all")
+        chosen = _algorithms(options.primitive, options.names or options.algorithm or "all", near)
         setting = {
             "network": network,
             "root": options.root,
@@ -142,18 +154,20 @@ def main(argv: Sequence[str]) -> None:
             "domains_per_host": options.domains_per_host,
             "topology": options.topology,
         }
-        ranks = _ranks(options)
+        ranks = _ranks(options, near)
         if 0 <= options.root < ranks:  # else `simulate` raises the error
             for each in chosen:
                 if (options.primitive, each.name.removesuffix(SUFFIX)) in own:
                     _check_own(each, min(ranks, PROVED), options)
         if options.plot:
+            if near:
+                raise ValueError(f"--plot is not possible for {options.primitive}: the topology has {ranks} ranks")
             if options.delay:
                 raise ValueError("--delay is not possible with --plot, in which all ranks start together")
             plot(options.plot, chosen, ranks, options.nbytes, setting)
             say_written(options.plot)
             return
-        setting |= {"ranks": ranks, "nbytes": options.nbytes, "delays": dict(options.delay)}
+        setting |= {"ranks": ranks, "nbytes": options.nbytes, "delays": dict(options.delay)} | topology
         results = {each.name: simulate(options.primitive, algorithm=each.name, **setting) for each in chosen}
     except (ValueError, OSError) as error:
         grammar.error(in_words(error))

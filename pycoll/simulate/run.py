@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..compiler.layout import COUNT_BYTES, split
 from ..schedule.moves import Block, Blocks, Combine, Copy, Recv, Reduce, Round, Send
+from ..schedule.neighbors import Neighbors
 from ..schedule.registry import Algorithm, Hosts, counts_of, without_domains
 from .network import Link, Network
 from .ports import Flow, Port, SimulatedMessage
@@ -49,6 +50,12 @@ def sizes(algorithm: Algorithm, ranks: int, nbytes: int, segments: int, hosts: H
         return sum(map(one, blocks))
 
     return together
+
+
+def sizes_between_neighbors(neighbors: Sequence[Neighbors], nbytes: int) -> Callable[[Blocks], int]:
+    """Return a function for the total bytes of some blocks of `nbytes` bytes, and of counts, one for each edge."""
+    counts = {counts_of(rank): COUNT_BYTES * len(each.edges) for rank, each in enumerate(neighbors)}
+    return lambda blocks: sum(counts.get(block, nbytes) for block in blocks)  # type: ignore[call-overload]
 
 
 class Cluster:

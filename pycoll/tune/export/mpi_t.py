@@ -7,11 +7,11 @@ from ctypes import byref, c_int, c_void_p
 
 from mpi4py import MPI
 
-LONGEST = 8192  # bytes of a description
+LONGEST = 8192  # bytes of a description, or of a value
 
 
 class ControlVariables:
-    """The integer variables of this process; all ranks have to write the same values."""
+    """The variables of this process, most of them integers; all ranks have to write the same values."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(MPI.__file__)  # finds the functions of the MPI library that mpi4py is linked with
@@ -30,6 +30,12 @@ class ControlVariables:
 
     def __setitem__(self, name: str, value: int) -> None:
         _checked(f"{name}={value}", self._library.MPI_T_cvar_write(self._handle(name), byref(c_int(value))))
+
+    def text(self, name: str) -> str:
+        """Return the value of a variable that is a string."""
+        value = ctypes.create_string_buffer(LONGEST)
+        _checked(name, self._library.MPI_T_cvar_read(self._handle(name), value))
+        return value.value.decode()
 
     def values(self, name: str) -> dict[str, int]:
         """Return the values of a variable by their names.

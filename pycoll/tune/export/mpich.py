@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +24,27 @@ from .rules import DEFAULT, Range, Rules
 
 Tree = dict[str, Any]  # of conditions; the first one that holds is followed
 
-ALGORITHMS: dict[str, dict[str, tuple[str, ...]]] = {  # those without parameters, and the conditions of each
-    "bcast": {"binomial": (), "scatter_recursive_doubling_allgather": (), "scatter_ring_allgather": ()},
+ALGORITHMS: dict[str, dict[str, tuple[str, ...]]] = {  # and the conditions of each
+    "bcast": dict.fromkeys(
+        (
+            *("binomial", "scatter_recursive_doubling_allgather", "scatter_ring_allgather"),
+            *("tree", "pipelined_tree"),
+        ),
+        (),
+    ),
     "allreduce": {
         "recursive_doubling": (),
         "reduce_scatter_allgather": ("is_op_built_in=yes", "count>=pow2"),
-        "ring": ("is_commutative=yes",),
+        **dict.fromkeys(
+            ("ring", "tree", "recexch", "recursive_multiplying", "k_reduce_scatter_allgather"),
+            ("is_commutative=yes",),
+        ),
     },
     "reduce": {"binomial": (), "reduce_scatter_gather": ("is_op_built_in=yes", "count>=pow2")},
-    "allgather": {"brucks": (), "recursive_doubling": (), "ring": ()},
-    "alltoall": dict.fromkeys(("brucks", "pairwise", "scattered"), ("is_sendbuf_inplace=no",)),
+    "allgather": dict.fromkeys(
+        ("brucks", "recursive_doubling", "ring", "k_brucks", "recexch_doubling", "recexch_halving"), ()
+    ),
+    "alltoall": dict.fromkeys(("brucks", "pairwise", "scattered", "k_brucks"), ("is_sendbuf_inplace=no",)),
     "reduce_scatter": {
         "noncommutative": (),
         "recursive_doubling": (),
@@ -39,6 +52,37 @@ ALGORITHMS: dict[str, dict[str, tuple[str, ...]]] = {  # those without parameter
         "recursive_halving": ("is_commutative=yes",),
     },
 }
+_TOPOLOGY = {
+    f"topo_{what}": f"TOPO_{what.upper()}" for what in ("overhead", "diff_groups", "diff_switches", "same_switches")
+}
+_TREE = {"tree_type": "TREE_TYPE", "k": "TREE_KVAL"}
+_RECEXCH = {"k": "RECEXCH_KVAL", "single_phase_recv": "RECEXCH_SINGLE_PHASE_RECV"}
+# The parameters of algorithms in the files (csel_container.c), and their control variables (coll_algorithms.txt),
+# without MPIR_CVAR and the name of the collective.
+PARAMETERS: dict[str, dict[str, dict[str, str]]] = {
+    "bcast": {
+        "tree": _TREE | {"is_non_blocking": "IS_NON_BLOCKING"} | _TOPOLOGY,
+        "pipelined_tree": _TREE
+        | {
+            "is_non_blocking": "IS_NON_BLOCKING",
+            "chunk_size": "TREE_PIPELINE_CHUNK_SIZE",
+            "recv_pre_posted": "RECV_PRE_POST",
+        },
+    },
+    "allreduce": {
+        "tree": _TREE
+        | {"chunk_size": "TREE_PIPELINE_CHUNK_SIZE", "buffer_per_child": "TREE_BUFFER_PER_CHILD"}
+        | _TOPOLOGY,
+        "recexch": _RECEXCH,
+        "recursive_multiplying": {"k": "RECURSIVE_MULTIPLYING_KVAL"},
+        "k_reduce_scatter_allgather": _RECEXCH,
+    },
+    "allgather": {"k_brucks": {"k": "BRUCKS_KVAL"}, "recexch_doubling": _RECEXCH, "recexch_halving": _RECEXCH},
+    "alltoall": {"k_brucks": {"k": "BRUCKS_KVAL"}},
+}
+DEGREES = (2, 4, 8)  # the values of k that are measured
+CHUNKS = (8 << 10, 32 << 10, 128 << 10)  # and the sizes of chunks in bytes
+TREE_TYPES = ("kary", "knomial_1", "knomial_2")  # those that the files can name
 FLAT = {  # the composition without levels, if there is a choice: its number and its name
     "bcast": (3, "MPIDI_Bcast_intra_composition_gamma"),
     "allreduce": (2, "MPIDI_Allreduce_intra_composition_beta"),
@@ -67,8 +111,44 @@ class Mpich:
         self.own = own_rules(Path(native.library_file()).read_bytes())
 
     def algorithms(self, primitive: str, nbytes: int) -> list[str]:
-        """Return the algorithms without parameters."""
-        return list(ALGORITHMS[primitive])
+        """Return the algorithms of this library, those with parameters for several values of k and chunk_size."""
+        known = self.variable.values(_variable(primitive, "INTRA_ALGORITHM"))
+        return [
+            _named(name, dict(zip(varied, values)))
+            for name in ALGORITHMS[primitive]
+            if name in known and (varied := self._varied(primitive, name, nbytes)) is not None
+            for values in product(*varied.values())
+        ]
+
+    def _varied(self, primitive: str, name: str, nbytes: int) -> dict[str, list[int]] | None:
+        """Return the values of the parameters that are varied; None if this library lacks a parameter."""
+        variables = PARAMETERS.get(primitive, {}).get(name, {})
+        if any(_variable(primitive, each) not in self.variable for each in variables.values()):
+            return None
+        chain = False  # a tree with one child, for a pipeline
+        if "tree_type" in variables:
+            tree_type = self.variable.text(_variable(primitive, variables["tree_type"]))
+            if tree_type not in TREE_TYPES:
+                return None
+            chain = tree_type == "kary" and name == "pipelined_tree"
+        whole = [] if name == "pipelined_tree" else [0]
+        values = {
+            "k": [1] * chain + [k for k in DEGREES if k // 2 < self.comm.size],  # a larger one changes nothing
+            "chunk_size": whole + [chunk for chunk in CHUNKS if chunk < nbytes],
+        }
+        return {parameter: values[parameter] for parameter in values if parameter in variables}
+
+    def parameters(self, primitive: str, algorithm: str) -> dict[str, int | str]:
+        """Return all parameters of an algorithm: those in its name, and the others as the library has them."""
+        name, given = _parsed(algorithm)
+        found: dict[str, int | str] = {}
+        for parameter, suffix in PARAMETERS.get(primitive, {}).get(name, {}).items():
+            variable = _variable(primitive, suffix)
+            if parameter == "tree_type":
+                found[parameter] = self.variable.text(variable)
+            else:
+                found[parameter] = given[parameter] if parameter in given else self.variable[variable]
+        return found
 
     def communicator(self, primitive: str, algorithm: str) -> MPI.Intracomm:
         """Return the one communicator that all calls have."""
@@ -77,10 +157,12 @@ class Mpich:
     def select(self, primitive: str, algorithm: str, strictly: bool = False) -> None:
         """Set the control variables, which each call reads."""
         self._set("MPIR_CVAR_COLLECTIVE_FALLBACK", "error" if strictly else "silent")
-        name = _name(primitive).upper()
-        self._set(f"MPIR_CVAR_{name}_INTRA_ALGORITHM", "auto" if algorithm == DEFAULT else algorithm)
+        name, given = _parsed(algorithm)
+        for parameter, value in given.items():
+            self.variable[_variable(primitive, PARAMETERS[primitive][name][parameter])] = value
+        self._set(_variable(primitive, "INTRA_ALGORITHM"), "auto" if algorithm == DEFAULT else name)
         if primitive in FLAT:
-            self.variable[f"MPIR_CVAR_{name}_COMPOSITION"] = 0 if algorithm == DEFAULT else FLAT[primitive][0]
+            self.variable[_variable(primitive, "COMPOSITION")] = 0 if algorithm == DEFAULT else FLAT[primitive][0]
 
     def _set(self, variable: str, value: str) -> None:
         self.variable[variable] = self.variable.values(variable)[value]
@@ -90,7 +172,7 @@ class Mpich:
         algorithms, compositions = self.own
         flat = {primitive: of_ranks for primitive, of_ranks in rules.items() if primitive in FLAT}
         trees = {
-            "algorithms.json": with_rules(algorithms, rules, _algorithm),
+            "algorithms.json": with_rules(algorithms, rules, partial(_algorithm, parameters=self.parameters)),
             "compositions.json": with_rules(compositions, flat, _composition),
         }
         return {name: json.dumps(tree, indent=1) for name, tree in trees.items()}
@@ -150,9 +232,26 @@ def _bytes(primitive: str) -> str:
     return "avg_msg_size" if primitive in ("allreduce", "bcast", "reduce") else "total_msg_size"
 
 
-def _algorithm(primitive: str, algorithm: str, own: Tree) -> Tree:
-    leaf = f"algorithm=MPIR_{_name(primitive).capitalize()}_intra_{algorithm}"
-    return _where_it_can_run(primitive, algorithm, {leaf: {}}, own)
+def _named(name: str, parameters: dict[str, int]) -> str:
+    """Return the name of an algorithm with parameters: ``tree:k=2,chunk_size=8192``."""
+    return f"{name}:{','.join(f'{key}={value}' for key, value in parameters.items())}" if parameters else name
+
+
+def _parsed(algorithm: str) -> tuple[str, dict[str, int]]:
+    name, _, text = algorithm.partition(":")
+    pairs = [part.split("=") for part in text.split(",")] if text else []
+    return name, {parameter: int(value) for parameter, value in pairs}
+
+
+def _algorithm(
+    primitive: str,
+    algorithm: str,
+    own: Tree,
+    parameters: Callable[[str, str], dict[str, int | str]] = lambda primitive, algorithm: {},
+) -> Tree:
+    leaf = f"algorithm=MPIR_{_name(primitive).capitalize()}_intra_{_parsed(algorithm)[0]}"
+    given: Tree = {f"{parameter}={value}": {} for parameter, value in parameters(primitive, algorithm).items()}
+    return _where_it_can_run(primitive, algorithm, {leaf: given}, own)
 
 
 def _composition(primitive: str, algorithm: str, own: Tree) -> Tree:
@@ -161,12 +260,16 @@ def _composition(primitive: str, algorithm: str, own: Tree) -> Tree:
 
 def _where_it_can_run(primitive: str, algorithm: str, tree: Tree, own: Tree) -> Tree:
     """Return a tree that follows `tree` if the conditions of an algorithm hold, and `own` if not."""
-    for condition in ALGORITHMS[primitive][algorithm]:
+    for condition in ALGORITHMS[primitive][_parsed(algorithm)[0]]:
         if condition == "count>=pow2":
             tree = {"count<pow2": own, "count=any": tree}
         else:
             tree = {condition: tree, OPPOSITE[condition]: own}
     return tree
+
+
+def _variable(primitive: str, suffix: str) -> str:
+    return f"MPIR_CVAR_{_name(primitive).upper()}_{suffix}"
 
 
 def _name(primitive: str) -> str:

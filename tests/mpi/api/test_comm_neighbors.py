@@ -254,8 +254,18 @@ def test_wrong_arguments():
             comm.Neighbor_alltoallv([two, [1, 1]], [np.zeros(3), [2, 1]])
     with pytest.raises(TypeError, match=r"neighbor_allgather requires a communicator with a topology"):
         pycoll.neighbor_allgather(two, comm=WORLD)
-    with pytest.raises(ValueError, match=r"neighbor_alltoall depends on the topology"):
-        pycoll.explain("neighbor_alltoall", nbytes=8, comm=comm)
+    comm.Free()
+
+
+def test_an_allgather_sends_one_block_along_several_edges():
+    left, right = (RANK - 1) % SIZE, (RANK + 1) % SIZE
+    comm = WORLD.Create_dist_graph_adjacent([left, left], [right, right])
+    result = np.zeros((2, 3))
+    with pycoll.traffic() as sent:
+        pycoll.neighbor_allgather(np.full(3, float(RANK)), result, comm=comm, algorithm="direct")
+    assert (result == left).all() and sent.messages == (SIZE > 1)
+    with pytest.raises(ValueError, match=f"blocks from rank {left} have 8 and 16 bytes, but it sends the same block"):
+        pycoll.neighbor_allgatherv(np.zeros(1), [np.zeros(3), [1, 2]], comm=comm)
     comm.Free()
 
 

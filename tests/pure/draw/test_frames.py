@@ -7,9 +7,20 @@ from itertools import pairwise
 import pytest
 
 from pycoll.draw.frames import film
+from pycoll.draw.gallery import halves
+from pycoll.draw.layout import layout
 from pycoll.draw.names import by_rank
+from pycoll.schedule.neighborhood import corners, neighborhood
 from pycoll.schedule.proof import ProofError, prove
-from pycoll.schedule.registry import PRIMITIVES, Algorithm, counts_of, find, per_rank
+from pycoll.schedule.registry import (
+    NEIGHBORHOODS,
+    PRIMITIVES,
+    Algorithm,
+    algorithms_of,
+    counts_of,
+    find,
+    per_rank,
+)
 
 from .films import each_algorithm, films
 
@@ -115,3 +126,15 @@ def test_every_active_rank_has_a_line_that_yields(algorithm):
                 active = {rank for ranks in lines.values() for rank in ranks}
                 assert active == set(frame.rounds) if code is first else active <= set(frame.rounds)
         assert others or algorithm.name != "rabenseifner"
+
+
+@pytest.mark.parametrize("algorithm", [one for name in NEIGHBORHOODS for one in algorithms_of(name).values()], ids=str)
+@pytest.mark.parametrize("given", [{"dims": [2, 3], "offsets": corners(2)}, {"dims": [2, 2], "periods": True}])
+def test_films_between_neighbors_end_with_all_blocks(algorithm, given):
+    near = neighborhood(**given)
+    one = film(algorithm, near.size, hosts=halves(near.size) if algorithm.knows_hosts else None, neighborhood=near)
+    states = one.states()
+    arranged = layout(one, states)
+    for rank, (cells, wanted) in enumerate(zip(states[-1], one.wanted)):
+        assert wanted and all(cells[block].finished for block in wanted)
+        assert wanted <= set(arranged.rows[-1][rank])

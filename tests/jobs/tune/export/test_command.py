@@ -43,7 +43,8 @@ def test_what_is_written(this, tmp_path):
 
 
 def test_the_library_reads_the_rules(this, tmp_path):
-    job = run(1, [PROGRAMS / "forged.py", tmp_path, this])
+    wrong = {"mpich": ("allgather", "recursive_doubling"), "ompi": ("alltoall", "two_proc")}[this]
+    job = run(1, [PROGRAMS / "forged.py", tmp_path, this, "3", *wrong])
     assert job.code == 0, job.output
     variables = settings(tmp_path)
     for ranks, nbytes in [(2, 64), (3, 4096), (4, 64)]:
@@ -51,6 +52,30 @@ def test_the_library_reads_the_rules(this, tmp_path):
         assert job.code == 0 and job.output.count("all is right") == ranks, job.output
     job = run(3, [PROGRAMS / "plain.py", "64"], environment=variables, limit=20)
     assert job.code != 0 and job.output.count("all is right") < 3, job.output
+
+
+@pytest.mark.parametrize("primitive", ["bcast", "allreduce", "reduce", "allgather", "alltoall", "reduce_scatter"])
+def test_the_library_knows_all_names(this, tmp_path, primitive):
+    """MPICH ends at MPI_Init if it does not know one; those for the sizes of the calls run."""
+    job = run(1, [PROGRAMS / "forged.py", tmp_path, this, "2", primitive, "all"])
+    assert job.code == 0, job.output
+    for nbytes in (64, 4096, 20480):
+        job = run(2, [PROGRAMS / "plain.py", str(nbytes)], environment=settings(tmp_path))
+        assert job.code == 0 and job.output.count("all is right") == 2, job.output
+
+
+def test_mpich_reads_parameters(this, tmp_path):
+    """It checks that k is more than 1 in these algorithms."""
+    if this != "mpich":
+        pytest.skip("Open MPI has no files with parameters by name")
+    for number, name in enumerate(["k_reduce_scatter_allgather:k={}", "tree:k={},chunk_size=0"]):
+        for k in (2, 1):
+            folder = tmp_path / f"{number}-{k}"
+            folder.mkdir()
+            job = run(1, [PROGRAMS / "forged.py", folder, this, "2", "allreduce", name.format(k)])
+            assert job.code == 0, job.output
+            job = run(2, [PROGRAMS / "plain.py", "64"], environment=settings(folder), limit=20)
+            assert (job.code == 0) == (k > 1), job.output
 
 
 def test_threads_can_call_mpi_afterwards():

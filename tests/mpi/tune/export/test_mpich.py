@@ -2,13 +2,26 @@
 
 import json
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycoll.tune.export.mpich import ALGORITHMS, FLAT, _algorithm, _composition, own_rules, with_rules
-from pycoll.tune.export.rules import Range
+from pycoll.runtime import native
+from pycoll.tune.export.mpich import (
+    ALGORITHMS,
+    DEGREES,
+    FLAT,
+    PARAMETERS,
+    Mpich,
+    _algorithm,
+    _composition,
+    own_rules,
+    with_rules,
+)
+from pycoll.tune.export.rules import DEFAULT, Range
+from tests.mpi.native import SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
 
@@ -117,3 +130,53 @@ def test_the_own_rules_are_found_in_a_library():
     assert own_rules(library) == (texts[2], texts[1])
     with pytest.raises(ValueError, match="this MPICH has no rules"):
         own_rules(b"\x7fELF\0")
+
+
+def test_a_rule_has_the_parameters():
+    def parameters(primitive, algorithm):
+        assert (primitive, algorithm) == ("alltoall", "k_brucks:k=4")
+        return {"k": 4}
+
+    tree = _algorithm("alltoall", "k_brucks:k=4", OWN["collective=alltoall"], parameters)
+    leaf = {"algorithm=MPIR_Alltoall_intra_k_brucks": {"k=4": {}}}
+    assert tree == {"is_sendbuf_inplace=no": leaf, "is_sendbuf_inplace=yes": OWN["collective=alltoall"]}
+
+
+@pytest.fixture
+def library():
+    if not native.library().startswith("MPICH"):
+        pytest.skip("needs MPICH")
+    return Mpich(WORLD)
+
+
+def test_this_library_has_all_algorithms_and_parameters(library):
+    text = Path(native.library_file()).read_bytes()
+    for primitive, algorithms in ALGORITHMS.items():
+        found = library.algorithms(primitive, 1 << 20)
+        assert {name.partition(":")[0] for name in found} == set(algorithms)
+        names = {parameter for each in PARAMETERS.get(primitive, {}).values() for parameter in each}
+        # the compiler has no text for the comparison with a short name, which the jobs test
+        assert all(f"{name}=\0".encode() in text for name in names if len(name) > 6)
+        assert all(
+            f"algorithm=MPIR_{native.function_name(primitive).capitalize()}_intra_{each}\0".encode() in text
+            for each in algorithms
+        )
+
+
+def test_the_values_of_parameters(library):
+    short, long = (library.algorithms("bcast", nbytes) for nbytes in (8192, 8193))
+    degrees = [k for k in DEGREES if k // 2 < SIZE]
+    assert [name for name in short if name.startswith("tree")] == [f"tree:k={k}" for k in degrees]
+    assert [name for name in short if name.startswith("pipelined")] == []
+    chunks = [f"pipelined_tree:k={k},chunk_size=8192" for k in [1, *degrees]]
+    assert [name for name in long if name.startswith("pipelined")] == chunks
+    assert "tree:k=2,chunk_size=0" in library.algorithms("allreduce", 8)
+
+
+def test_the_parameters_are_those_of_the_measurement(library):
+    library.select("bcast", "pipelined_tree:k=1,chunk_size=8192")
+    library.select("bcast", DEFAULT)
+    found = library.parameters("bcast", "pipelined_tree:k=4,chunk_size=32768")
+    rest = {"tree_type": "kary", "is_non_blocking": 1, "recv_pre_posted": 0}
+    assert found == {"k": 4, "chunk_size": 32768} | rest
+    assert library.parameters("bcast", "binomial") == {}

@@ -1,4 +1,7 @@
-"""Write rules that select, for three ranks, an algorithm which cannot run there: a library that reads them fails."""
+"""Write rules that select these algorithms for so many ranks, each for its own sizes.
+
+``forged.py DIRECTORY LIBRARY RANKS PRIMITIVE ALGORITHM [PRIMITIVE ALGORITHM ...]``; an algorithm may be ``all``.
+"""
 
 import sys
 from pathlib import Path
@@ -8,9 +11,14 @@ from mpi4py import MPI
 from pycoll.tune.export import document
 from pycoll.tune.export.command import LIBRARIES
 
-folder, which = Path(sys.argv[1]), sys.argv[2]
-primitive, algorithm = {"mpich": ("allgather", "recursive_doubling"), "ompi": ("alltoall", "two_proc")}[which]
-points = [{"nbytes": 8, "most": 1023, "selected": algorithm}]
-measurement = {"ranks": 3, "hosts": 1, "environment": {}, "primitives": {primitive: points}}
-found = document.with_measurement(document.existing(folder), measurement)
-document.write(LIBRARIES[which][1](MPI.COMM_WORLD), folder, found)
+folder, which, ranks, *names = sys.argv[1:]
+folder, library = Path(folder), LIBRARIES[which][1](MPI.COMM_WORLD)
+primitives = {}
+for primitive, algorithm in zip(names[::2], names[1::2]):
+    chosen = library.algorithms(primitive, 1 << 20) if algorithm == "all" else [algorithm]
+    primitives[primitive] = [
+        {"nbytes": 8 + 1024 * number, "most": 1023 * (number + 1), "selected": each}
+        for number, each in enumerate(chosen)
+    ]
+measurement = {"ranks": int(ranks), "hosts": 1, "environment": {}, "primitives": primitives}
+document.write(library, folder, document.with_measurement(document.existing(folder), measurement))

@@ -1,4 +1,4 @@
-"""An all-gather and an all-to-all of so many bytes on each rank, by mpi4py alone."""
+"""Collectives of so many bytes on each rank, by mpi4py alone."""
 
 import sys
 
@@ -11,4 +11,10 @@ comm.Allgather(mine, all_of_them)
 assert (all_of_them == np.arange(comm.size)[:, None]).all()
 comm.Alltoall(np.repeat(all_of_them[comm.rank], comm.size), all_of_them)
 assert (all_of_them == np.arange(comm.size)[:, None]).all()
+for root in range(comm.size):
+    mine[:] = comm.rank
+    comm.Bcast(mine, root)
+    assert (mine == root).all()
+comm.Allreduce(np.full(count, 1.0), mine)
+assert (mine == comm.size).all()
 print("all is right")
