@@ -6,8 +6,9 @@ on one machine.  Then run tests/mpi and tests/gpu under mpiexec on several numbe
 uses a stand-in for CuPy.
 
 Without --all, tests marked `slow` are skipped, Hypothesis generates fewer examples, and fewer numbers of ranks are
-used; with more than two ranks, only the collectives are tested.  With --all, tests marked `slow` are skipped with more
-than two ranks, and with more than three, only the collectives are tested, and the drivers of training on four.
+used; with more than two ranks, only the collectives are tested.  With --all, tests marked `slow` are only run on two
+ranks.  With more than three, only the collectives are tested, and the drivers of training on four; with more than five,
+not those on registered buffers, nor persistent ones.
 Arguments after ``--`` are passed to pytest.  tests/README.md describes the directories.
 """
 
@@ -29,7 +30,8 @@ FOLDERS = "pure", "jobs", "slurm", "mpi"  # in this order
 QUICK, ALL = "2,3", "1,2,3,4,5,8"  # numbers of ranks
 # the maximum number of ranks for neighbors, for drivers, for PyTorch and for GPU buffers, with --all
 MOST = {"tests/mpi/api/test_comm_neighbors.py": 5, "tests/mpi/parallel": 4, "tests/mpi/torch": 3, "tests/gpu": 3}
-ALL_FOLDERS, ALL_CASES = 3, 2  # with more ranks, even --all only runs collectives and those above, and no slow cases
+ALL_FOLDERS, ALL_FORMS = 3, 5  # with more ranks, even --all only runs collectives and those above, and fewer forms
+ALL_CASES = 2  # ranks; slow cases are the same with other numbers
 COLLECTIVES = "test_collectives*", "test_nonblocking*", "test_registered*", "test_requests_persistent*"
 
 
@@ -52,7 +54,7 @@ def on_ranks(ranks: int, arguments: list[str], everything: bool) -> bool:
     skipped = {folder for folder, most in MOST.items() if ranks > most}
     folders = [folder for folder in ("tests/mpi", "tests/gpu") if folder not in skipped]  # pytest does not ignore these
     if ranks > (ALL_FOLDERS if everything else 2):
-        patterns = COLLECTIVES if everything else COLLECTIVES[:1]
+        patterns = COLLECTIVES[: len(COLLECTIVES) if ranks <= ALL_FORMS else 2] if everything else COLLECTIVES[:1]
         folders = sorted(str(path) for pattern in patterns for path in Path("tests/mpi/api").glob(f"{pattern}.py"))
         folders += [path for path, most in MOST.items() if everything and ranks <= most]
     ignored = [f"--ignore={folder}" for folder in skipped]
@@ -100,7 +102,7 @@ def main() -> int:
     numbers = (options.ranks or (ALL if options.all else QUICK)).split(",") if "mpi" in chosen else []
     for ranks in map(int, numbers):
         name = f"{ranks} rank{'s' * (ranks > 1)}"
-        runs[name] = partial(on_ranks, ranks, arguments(ranks <= ALL_CASES), options.all)
+        runs[name] = partial(on_ranks, ranks, arguments(ranks == ALL_CASES), options.all)
 
     passed, failed, lines = 0, 0, []
     with tempfile.TemporaryDirectory() as directory:

@@ -145,6 +145,7 @@ def test_no_mpi4py(submit, tmp_path):
     assert "error: /bin/false cannot import mpi4py with an MPI: activate the virtual environment" in text
 
 
+@pytest.mark.once
 def test_scaling_and_its_report(submit, tmp_path):
     job = submit("scaling.sbatch", "--array=1,2,4", "--nodes=4", "--ntasks-per-node=1", **TINY)
     folder = tmp_path / f"scaling-{job}"
@@ -241,7 +242,7 @@ LOCAL = pytest.mark.skipif(not (CLUSTER / "on").exists(), reason="the cluster is
     [
         (ask_to_stop, "stopped after SIGUSR1; continue with --resume training/checkpoint"),
         pytest.param(requeue, "resuming from training/checkpoint", marks=pytest.mark.slow),
-        pytest.param(kill_a_rank, "requeueing after epoch", marks=LOCAL),
+        pytest.param(kill_a_rank, "requeueing after epoch", marks=[LOCAL, pytest.mark.once]),
         pytest.param(kill_a_node, "resuming from training/checkpoint", marks=[LOCAL, pytest.mark.slow]),
     ],
     ids=lambda value: getattr(value, "__name__", None),

@@ -13,6 +13,8 @@ from pycoll.schedule.registry import algorithms_of
 from pycoll.tune.benchmark_case import FORMS, IN_PLACE, MEASURED
 from tests.launch import run
 
+pytestmark = pytest.mark.once  # the MPI library matters little here
+
 
 def bench(tmp_path, *options, ranks=2):
     """Run the benchmark and return its JSON document and its output."""

@@ -22,6 +22,8 @@ for _ in range(3):
 RAISE = 'raise RuntimeError("the second rank has had enough")'
 KILLED = "import os\n" + FAILING_PROGRAM.replace(RAISE, "os.kill(os.getpid(), 9)")
 
+pytestmark = pytest.mark.once  # the MPI library matters little here
+
 
 def job(directory, *arguments, ranks=2):
     return run(ranks, arguments, environment={"PYCOLL_TRACE": str(directory)})
