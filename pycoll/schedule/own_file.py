@@ -11,6 +11,7 @@ from .costs import count
 from .endless import limit_rounds
 from .proof import ProofError, situation
 from .registry import PRIMITIVES, Algorithm, Hosts, algorithms_of, find_schedule
+from .symmetry import NotSymmetric, symmetric_rounds
 
 
 @functools.cache
@@ -54,7 +55,8 @@ def problem(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, h
     case = size, root, segments, hosts
     try:
         count(algorithm, *case)
-    except ProofError as error:
+        symmetric_rounds(algorithm, size, range(size))
+    except (ProofError, NotSymmetric) as error:
         return str(error)
     except Exception as error:
         return f"{situation(algorithm, *case)}: {raised(error, algorithm)}"

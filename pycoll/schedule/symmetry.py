@@ -18,6 +18,10 @@ from .registry import Algorithm
 KINDS = Send, Recv, Reduce, Combine, Copy
 
 
+class NotSymmetric(ValueError):
+    """A schedule is not as symmetric as its algorithm says."""
+
+
 class Described(NamedTuple):
     """What a network sees of a move."""
 
@@ -61,7 +65,7 @@ def symmetric_rounds(algorithm: Algorithm, size: int, checked: Iterable[int]) ->
 
     Raises
     ------
-    ValueError
+    NotSymmetric
         If the rounds of one of the ranks `checked` do not follow.
     """
     sides = algorithm.symmetry(size) if algorithm.symmetry else ()
@@ -78,5 +82,5 @@ def symmetric_rounds(algorithm: Algorithm, size: int, checked: Iterable[int]) ->
             return Described(move.kind, place(move.peer), move.blocks if fixed else sorted(map(place, move.blocks)))
 
         if described(algorithm, rank, size) != [[follow(move) for move in moves] for moves in first]:
-            raise ValueError(f"{algorithm} on {size} ranks is not symmetric: the rounds of rank {rank} do not follow")
+            raise NotSymmetric(f"{algorithm} on {size} ranks is not symmetric: the rounds of rank {rank} do not follow")
     return first

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from pycoll.prove import examine
 from pycoll.schedule.registry import around, find, halves, sides
-from pycoll.schedule.symmetry import moved, symmetric_rounds
+from pycoll.schedule.symmetry import NotSymmetric, moved, symmetric_rounds
 from tests.pure.schedule.test_proof import ALGORITHMS
 
 GRIDS = {"around": around, "halves": halves, "sides": lambda size: sides(size, 2)}
@@ -37,8 +38,9 @@ def test_all_symmetric_schedules_are_known():
 
 def test_a_wrong_claim_names_a_rank():
     wrong = replace(find("allreduce", "tree"), symmetry=around)
-    with pytest.raises(ValueError, match=r"allreduce.tree on 4 ranks is not symmetric: the rounds of rank 1"):
+    with pytest.raises(NotSymmetric, match=r"allreduce.tree on 4 ranks is not symmetric: the rounds of rank 1"):
         symmetric_rounds(wrong, 4, range(4))
+    assert "is not symmetric" in examine(wrong, [2, 3, 4]).problem
 
 
 def test_moves_on_a_grid():
