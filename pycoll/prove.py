@@ -45,7 +45,8 @@ SMALL = 9  # the largest number of ranks for which every root and several number
 class Report(NamedTuple):
     """The result for one algorithm, in words; `missing` are the lines that the docstring lacks.
 
-    `formulas` is None for a collective between neighbors, whose counts depend on the topology.
+    `formulas` is None for a collective between neighbors, whose counts depend on the topology, and for a schedule that
+    is for one number of ranks.
     """
 
     name: str
@@ -57,9 +58,9 @@ class Report(NamedTuple):
     def __str__(self) -> str:
         if self.problem:
             return "WRONG"
+        parts = [f"{self.proofs} schedule{'s' * (self.proofs != 1)} proved"]
         if self.formulas is None:
-            return f"{self.proofs} schedules proved"
-        parts = [f"{self.proofs} schedules proved"]
+            return parts[0]
         parts += ["formulas disagree with the counts"] if self.formulas else []
         if self.missing:
             parts.append(f"docstring incomplete: it has no line {', '.join(f'`{field}:`' for field in self.missing)}")
@@ -68,6 +69,8 @@ class Report(NamedTuple):
 
 def roots(algorithm: Algorithm, size: int) -> list[int]:
     """The roots to try."""
+    if algorithm.only:
+        return [algorithm.only[1]]
     if not algorithm.primitive.rooted:
         return [0]
     return list(range(size)) if size <= SMALL else [0, size // 3, size - 1]
@@ -126,11 +129,13 @@ def examine(algorithm: Algorithm, sizes: Sequence[int], topology: Neighborhood |
     if algorithm.primitive.near:
         several = stencils if algorithm.needs_stencil else topologies
         return examine_between_neighbors(algorithm, chain.from_iterable(map(several, sizes)))
-    proofs = 0
+    proofs, sizes = 0, [algorithm.only[0]] if algorithm.only else sizes
     for case in cases(algorithm, sizes):
         if wrong := problem(algorithm, *case):
             return Report(str(algorithm), proofs, wrong)
         proofs += 1
+    if algorithm.only:
+        return Report(str(algorithm), proofs, formulas=None)
     return Report(str(algorithm), proofs, "", formula_problems(algorithm, sizes), missing_lines(algorithm))
 
 
@@ -249,7 +254,11 @@ def parser() -> Parser:
     options.add_argument("algorithm", nargs="?", help=f"an algorithm of the primitive (default: all); {AND_SUFFIX}")
     options.add_argument("--all", action="store_true", help="prove every algorithm of every primitive")
     options.add_argument("-n", "--ranks", type=sizes, help="numbers of ranks (default: 1-17,23,32)")
-    options.add_argument("--file", type=Path, help="prove the algorithms of this file, named after its primitive")
+    options.add_argument(
+        *("--file", "--import"),
+        type=Path,
+        help="prove the algorithms of a Python file, or the schedules of a JSON file",
+    )
     add_options(options)
     steps = options.add_argument_group("instead of a proof")
     steps.add_argument("--steps", type=int, metavar="RANKS", help="print the steps of one rank out of so many")

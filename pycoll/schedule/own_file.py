@@ -1,16 +1,22 @@
-"""Files of users that define algorithms: the option ``--file`` of the commands."""
+"""Files of users with algorithms: the option ``--file`` of the commands.
+
+A Python file defines algorithms, and is named after their primitive.  A JSON file has the schedule of all ranks, and is
+named after its algorithm.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib.util
+import json
 import traceback
 from pathlib import Path
 
 from .costs import count
+from .document import algorithm_of
 from .endless import limit_rounds
 from .proof import ProofError, situation
-from .registry import PRIMITIVES, Algorithm, Hosts, algorithms_of, find_schedule
+from .registry import PRIMITIVES, Algorithm, Hosts, algorithms_of, find_schedule, register_schedule
 from .symmetry import NotSymmetric, symmetric_rounds
 
 
@@ -25,14 +31,17 @@ def load(file: Path) -> list[tuple[str, str]]:
     OSError
         If the file cannot be read.
     ValueError
-        If the file is not a Python file, if it raises an exception, or if it registers no algorithm.
+        If the file is neither a Python file nor a JSON file, if it raises an exception, registers no algorithm, or has
+        no schedule.
     """
     with file.open("rb"):  # raises OSError if the file cannot be read, whatever its name
         pass
+    if file.suffix == ".json":
+        return [_load_schedule(file)]
     known = {(primitive, name): find_schedule(primitive, name) for primitive, name in registered()}
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
-        raise ValueError(f"--file {file} is not a Python file")
+        raise ValueError(f"--file {file} is neither a Python file nor a JSON file")
     limit_rounds()
     try:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
@@ -43,6 +52,18 @@ def load(file: Path) -> list[tuple[str, str]]:
     if found := [name for name in registered() if known.get(name) is not find_schedule(*name)]:
         return found
     raise ValueError(f"--file {file} registers no algorithm")
+
+
+def _load_schedule(file: Path) -> tuple[str, str]:
+    """Register the schedule of a JSON file under the name of the file."""
+    try:
+        algorithm = algorithm_of(json.loads(file.read_text(encoding="utf-8")), file.stem)
+        register_schedule(algorithm)
+    except RecursionError:
+        raise ValueError(f"--file {file}: it is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"--file {file}: {error}") from None
+    return algorithm.primitive.name, algorithm.name
 
 
 def registered() -> list[tuple[str, str]]:

@@ -261,6 +261,7 @@ class Algorithm:
     levels: tuple[str, ...] = ()  # the kinds of domains that it tells apart, if it needs others than hosts
     needs_stencil: bool = False  # it is for neighbors at the same offsets, and for blocks of one length
     symmetry: Callable[[int], tuple[int, ...]] | None = None
+    only: tuple[int, int] | None = None  # the number of ranks and the root of a schedule that is for no others
 
     @property
     def stem(self) -> str:
@@ -406,6 +407,17 @@ def register_for_neighbors(
     NEIGHBORHOODS[primitive].algorithms[found.name] = found
 
 
+def register_schedule(algorithm: Algorithm) -> None:
+    """Register an algorithm under its name, which must not be that of another one of its primitive."""
+    primitive, name = algorithm.primitive, algorithm.name
+    algorithms_of(primitive.name)  # so that their names are known
+    if not name.isidentifier():
+        raise ValueError(f"{name!r} is not a name of letters, digits and _")
+    if owner := _owner(primitive, name):
+        raise ValueError(f"{name} is the name of {owner} for {primitive.name}: choose another name")
+    primitive.algorithms[name] = algorithm
+
+
 def is_own(algorithm: Algorithm) -> bool:
     """Return whether an algorithm was registered outside of the package."""
     return not algorithm.generator.__module__.startswith("pycoll.primitives.")
@@ -436,6 +448,9 @@ def own_digest() -> int:
     digest = hashlib.sha256()
     for each in found:
         digest.update(f"{each}\n".encode())
+        if each.only:
+            digest.update((each.generator.__doc__ or "").encode())  # the whole document
+            continue
         with contextlib.suppress(OSError):  # there is no source, for example in an interactive session
             digest.update(inspect.getsource(each.generator).encode())
     return int.from_bytes(digest.digest()[:8], "little", signed=True)
