@@ -54,8 +54,10 @@ def without_a_thread_of_the_program():
     """Collectives of ranks that wait in MPI, or compute, are advanced in the background."""
     for what in ("wait", "compute", "wait"):
         elsewhere(what)
-    time.sleep(0.3)  # until the thread sleeps
-    assert thread_of_progress.asleep
+    until = time.monotonic() + 30
+    while not thread_of_progress.asleep:
+        assert time.monotonic() < until
+        time.sleep(0.01)
     elsewhere("compute")
 
 
