@@ -7,7 +7,7 @@ uses a stand-in for CuPy.
 
 Without --all, tests marked `slow` are skipped, Hypothesis generates fewer examples, and fewer numbers of ranks are
 used; with more than two ranks, only the collectives are tested.  With --all, tests marked `slow` are only run on two
-ranks.  With more than three, only the collectives are tested, and the drivers of training on four; with more than five,
+ranks.  With more than three, only the collectives are tested, and the drivers of training on four; with more than four,
 not those on registered buffers, nor persistent ones.
 Arguments after ``--`` are passed to pytest.  tests/README.md describes the directories.
 """
@@ -30,7 +30,7 @@ FOLDERS = "pure", "jobs", "slurm", "mpi"  # in this order
 QUICK, ALL = "2,3", "1,2,3,4,5,8"  # numbers of ranks
 # the maximum number of ranks for neighbors, for drivers, for PyTorch and for GPU buffers, with --all
 MOST = {"tests/mpi/api/test_comm_neighbors.py": 5, "tests/mpi/parallel": 4, "tests/mpi/torch": 3, "tests/gpu": 3}
-ALL_FOLDERS, ALL_FORMS = 3, 5  # with more ranks, even --all only runs collectives and those above, and fewer forms
+ALL_FOLDERS, ALL_FORMS = 3, 4  # with more ranks, even --all only runs collectives and those above, and fewer forms
 ALL_CASES = 2  # ranks; slow cases are the same with other numbers
 COLLECTIVES = "test_collectives*", "test_nonblocking*", "test_registered*", "test_requests_persistent*"
 

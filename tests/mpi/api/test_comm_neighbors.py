@@ -264,7 +264,8 @@ def test_an_allgather_sends_one_block_along_several_edges():
     with pycoll.traffic() as sent:
         pycoll.neighbor_allgather(np.full(3, float(RANK)), result, comm=comm, algorithm="direct")
     assert (result == left).all() and sent.messages == (SIZE > 1)
-    with pytest.raises(ValueError, match=f"blocks from rank {left} have 8 and 16 bytes, but it sends the same block"):
+    wrong = f"blocks from rank {left} have 8 and 16 bytes, but it sends the same block|sends 8 bytes to itself"
+    with pytest.raises(ValueError, match=wrong):
         pycoll.neighbor_allgatherv(np.zeros(1), [np.zeros(3), [1, 2]], comm=comm)
     comm.Free()
 

@@ -12,7 +12,7 @@ from pycoll.tune.export import document
 from pycoll.tune.export.command import LIBRARIES
 
 folder, which, ranks, *names = sys.argv[1:]
-folder, library = Path(folder), LIBRARIES[which][1](MPI.COMM_WORLD)
+target, library = Path(folder), LIBRARIES[which][1](MPI.COMM_WORLD)
 primitives = {}
 for primitive, algorithm in zip(names[::2], names[1::2]):
     chosen = library.algorithms(primitive, 1 << 20) if algorithm == "all" else [algorithm]
@@ -21,4 +21,4 @@ for primitive, algorithm in zip(names[::2], names[1::2]):
         for number, each in enumerate(chosen)
     ]
 measurement = {"ranks": int(ranks), "hosts": 1, "environment": {}, "primitives": primitives}
-document.write(library, folder, document.with_measurement(document.existing(folder), measurement))
+document.write(library, target, document.with_measurement(document.existing(target), measurement))
