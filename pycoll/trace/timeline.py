@@ -1,14 +1,14 @@
 """Draws a time interval of a trace: a band for each rank, and arrows for messages.
 
 Above the time axis, the numbers of training steps mark the times at which they begin.  A band has, from top to bottom:
-phases; blocking calls and waits; their steps; collectives in flight.
+phases; blocking calls and waits; their steps; collectives in flight; predicted collectives, if there are any.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ COLORS = {
     "start": "starting messages",
     "combine": "combining, copying",
     "flight": "collectives in flight",
+    "predicted": "predicted collectives",
 }
 
 
@@ -62,8 +63,13 @@ class _Window:
         return begin <= self.end and end >= self.begin
 
 
-def timeline(trace: Trace, begin: float = 0.0, end: float | None = None) -> str:
-    """Draw the time from `begin` to `end`, in ms, as an SVG document; raise `InvalidTrace` if the trace ends before."""
+def timeline(
+    trace: Trace, begin: float = 0.0, end: float | None = None, predicted: Mapping[int, Sequence[Bar]] | None = None
+) -> str:
+    """Draw the time from `begin` to `end`, in ms, as an SVG document; raise `InvalidTrace` if the trace ends before.
+
+    `predicted` has the predicted collectives of each rank, which are drawn below the measured ones.
+    """
     if begin * 1e6 > trace.end:
         raise InvalidTrace(f"there are no events after {begin:g} ms: the trace ends after {trace.end / 1e6:.3f} ms")
     window = _Window(round(begin * 1e6), trace.end if end is None else min(trace.end, round(end * 1e6)))
@@ -73,6 +79,7 @@ def timeline(trace: Trace, begin: float = 0.0, end: float | None = None) -> str:
     kinds: set[str] = set()
     for rank in trace.ranks.values():
         lanes = _lanes(rank, window)
+        lanes += [(bars, TALL) for bars in _stacked((predicted or {}).get(rank.number, ()), window)]
         kinds |= {bar.kind for bars, _ in lanes for bar in bars}
         band, height = _band(rank.number, lanes, window)
         drawn.append(tag("g", *band, transform=f"translate(0 {top:.6g})"))
