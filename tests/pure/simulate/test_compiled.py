@@ -17,7 +17,7 @@ from tests.pure.schedule.test_proof import ALGORITHMS
 
 if not [*Path(pycoll.__file__).parent.glob("core/slots.*.so")]:
     pytest.skip("nothing was compiled", allow_module_level=True)
-from pycoll.simulate import compiled  # noqa: E402
+from pycoll.simulate import compiled
 
 LINKS = [
     Link(1.5e-6, 8e-11, 3e-7),
