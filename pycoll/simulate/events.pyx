@@ -273,10 +273,12 @@ cdef class Simulation:
         """Start a move; a message without bytes is omitted, unless it belongs to a barrier (`empty`)."""
         if kind == COPY or (not nbytes and not empty and kind != COMBINE):
             return self.complete(rank, now)
-        if kind == SEND:
-            return self.send(rank, peer, nbytes, now)
         if kind == COMBINE:
             return self.complete(rank, self.work(rank, now, self.combine(rank, nbytes), 0.0))
+        if not 0 <= peer < self.size:
+            raise ValueError(f"a message of rank {rank} is for or from rank {peer} of {self.size} ranks")
+        if kind == SEND:
+            return self.send(rank, peer, nbytes, now)
         return self.receive(rank, peer, nbytes, kind == REDUCE, now)
 
     cdef inline int complete(self, int32_t rank, double time) except -1:
