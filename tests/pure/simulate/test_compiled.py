@@ -109,7 +109,7 @@ def test_a_deadlock():
 @pytest.mark.parametrize("move", [Send(2, [0]), Recv(-1, [0])])
 def test_a_rank_that_does_not_exist(move):
     run = compiled.CompiledRanks([iter([(move,)]), iter([])], Cluster(Network(), 2, None), lambda blocks: 8, 1 << 40)
-    with pytest.raises(ValueError, match="a message of rank 0 is for or from rank (2|-1) of 2 ranks"):
+    with pytest.raises(ValueError, match=r"a message of rank 0 is for or from rank (2|-1) of 2 ranks"):
         run.run([0.0, 0.0])
 
 
