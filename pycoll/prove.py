@@ -344,6 +344,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not names:
         grammar.error(f"--file {options.file} registers no algorithm of {options.primitive}")
     ranks = options.ranks or SIZES
+    for name in names:
+        if options.ranks and (only := find_schedule(*name).only) and only[0] not in options.ranks:
+            grammar.error(f"{'.'.join(name)} is a schedule for {only[0]} ranks")
     reports = examine_all(names, ranks, options.file, topology)
     show(reports)
     for report, name in zip(reports, names):

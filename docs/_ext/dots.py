@@ -55,6 +55,8 @@ def read(page: str, lines: Sequence[str], numbers: int = 1, names: int = 1, with
         if name in table.rows:
             raise ValueError(f"{page}, row {name!r}: two rows have this name")
         table.rows[name] = [_numbers(row[index], numbers, f"{page}, row {name!r}", titles[index]) for index in drawn]
+    if not table.values:
+        raise ValueError(f"{page}: the table of a dot plot has no numbers")
     return table
 
 
@@ -116,8 +118,8 @@ def _panel(table: Table, index: int, scale: Scale, series: Sequence[str], outer:
     for (name, cells), middle in zip(table.rows.items(), middles):
         parts += _dots(cells[index], f"{name}, {table.columns[index]}", scale, series, middle)
     if index == 0 and series:
-        first = next(iter(table.rows.values()))[0]
-        parts += _labels(first, scale, series, top - 3)
+        first = next((cells[0] for cells in table.rows.values() if cells[0]), None)
+        parts += _labels(first, scale, series, top - 3) if first else ()
     about = {"role": "img", "aria_label": table.columns[index]}
     return tag("svg", *parts, width="100%", height=bottom + AXIS, **about)
 

@@ -24,9 +24,12 @@ Lanes = dict[str, list[str]]
 
 def read(page: str, lines: Sequence[str]) -> Lanes:
     """Return the words of each lane; raise ValueError unless all lanes have the same number of them."""
-    lanes = {name: rest for name, *rest in (line.split() for line in lines if line.strip())}
-    if not lanes:
-        raise ValueError(f"{page}: the picture has no lanes")
+    rows = [line.split() for line in lines if line.strip()]
+    lanes = {name: rest for name, *rest in rows}
+    if not lanes or not any(lanes.values()):
+        raise ValueError(f"{page}: the picture has no lanes, or no units of time")
+    if len(lanes) < len(rows):
+        raise ValueError(f"{page}: two lanes have the same name")
     length = len(next(iter(lanes.values())))
     for name, rest in lanes.items():
         if len(rest) != length:

@@ -123,8 +123,10 @@ def build(source: Path, bundle: Path, packages: list[str], options: list[str]) -
             return
         licenses = [path for path in Path(directory).glob("node_modules/**/LICENSE*") if "esbuild" not in path.parts]
         texts = {path.read_text(encoding="utf-8") for path in licenses}
-        script = (Path(directory) / "bundle.js").read_text(encoding="utf-8")
-        bundle.write_text("".join(f"/*!\n{text}*/\n" for text in sorted(texts)) + script, encoding="utf-8")
+        whole = Path(directory) / "bundle.js"
+        script = whole.read_text(encoding="utf-8")
+        whole.write_text("".join(f"/*!\n{text}*/\n" for text in sorted(texts)) + script, encoding="utf-8")
+        whole.rename(bundle)
 
 
 def fetch(package: str, names: list[str], folder: Path) -> None:

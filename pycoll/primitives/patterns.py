@@ -128,7 +128,7 @@ def trivance(rank: int, size: int) -> Schedule:
             held += [(offset + away) % size for offset in new]
             sides.append((away, new))
         exchanges = [_exchange(rank, size, away, new) for away, new in sides if new]
-        yield from [sum(exchanges, ())] if sides[0][1] == sides[1][1] else exchanges
+        yield from [sum(exchanges, ())] if len(exchanges) > 1 and sides[0][1] == sides[1][1] else exchanges
 
 
 def _exchange(rank: int, size: int, away: int, offsets: list[int]) -> Round:

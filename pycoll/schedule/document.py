@@ -23,6 +23,7 @@ from .moves import AFTER, BEFORE, Block, Combine, Copy, Move, Recv, Reduce, Sche
 from .registry import PRIMITIVES, Algorithm, Hosts
 
 VERSION = 1
+MOST_PARTS = 1 << 16  # of a vector, if there are few ranks
 FIELDS = {  # of the moves: what the first one is in the tuple, and the others
     "send": (Send, ("to",)),
     "receive": (Recv, ("from",)),
@@ -121,6 +122,8 @@ def _checked(document: Any) -> dict[str, Any]:
             shown = "" if field == "rounds" else f": {json.dumps(document[field])}"
             raise ValueError(f'"{field}"{shown} is not {what}')
     primitive = PRIMITIVES[document["primitive"]]
+    if document["parts"] > (most := max(MOST_PARTS, document["ranks"] ** 2)):
+        raise ValueError(f'"parts": {document["parts"]} is more than {most}')
     if not primitive.cuts and document["parts"] != document["ranks"]:
         raise ValueError(f'"parts": {document["parts"]} is not the number of ranks, as {primitive.name} needs')
     return document

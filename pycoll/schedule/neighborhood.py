@@ -6,6 +6,7 @@ import argparse
 import math
 from collections.abc import Sequence
 from itertools import product
+from numbers import Integral
 from typing import Any, NamedTuple
 
 from .neighbors import (
@@ -66,8 +67,17 @@ def neighborhood(
     Without `offsets`, a rank has two neighbors in each dimension.  A single value of `periods` is for all dimensions.
     """
     if (dims is None) == (edges is None):
-        given = "both are given" if dims else "none is given"
+        given = "none is given" if dims is None else "both are given"
         raise ValueError(f"a neighborhood is a grid (dims) or a graph (edges): {given}")
+    _check_integers("ranks", None if ranks is None else [ranks], ranks)
+    _check_integers("dims", dims, dims)
+    for name, values in (("offsets", offsets), ("edges", edges)):
+        for each in _sequence(name, values) if values is not None else ():
+            _check_integers(name, each, values)
+    if pairs := [edge for edge in edges or () if len(edge) != 2]:
+        raise ValueError(f"edges: {pairs[0]} is not a pair of ranks")
+    if periods is not None and not isinstance(periods, bool):
+        _sequence("periods", periods)
     if dims is None:
         assert edges is not None
         return _graph(ranks, edges, periods, offsets)
@@ -89,6 +99,17 @@ def neighborhood(
     found = [stencil_neighbors(rank, stencil) for rank in range(math.prod(dims))]
     what = "corners" if set(stencil.offsets) == set(corners(len(dims))) else f"{len(stencil.offsets)} offsets"
     return Neighborhood(found, f"{text} with {what}")
+
+
+def _sequence(name: str, values: Any) -> Sequence[Any]:
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        raise TypeError(f"{name}={values!r} is not a sequence")
+    return values
+
+
+def _check_integers(name: str, values: Any, given: Any) -> None:
+    if values is not None and not all(isinstance(each, Integral) for each in _sequence(name, values)):
+        raise TypeError(f"{name}={given!r} has something else than integers")
 
 
 def _graph(ranks: int | None, edges: Sequence[tuple[int, int]], periods: Any, offsets: Any) -> Neighborhood:

@@ -373,6 +373,10 @@ def algorithm(
             importlib.import_module(catalogue)  # first, so that its names are known
         parameters = parameters_of(generator)
         name = generator.__name__
+        if symmetry and (
+            others := {"root", "segments", "hosts"} & {*parameters} or ({"needs_counts"} if needs_counts else ())
+        ):
+            raise ValueError(f"{name} depends on {min(others)}: then symmetry cannot be given")
         if generator.__module__ != catalogue and (owner := _owner(primitive, name)):
             raise ValueError(f"{name} is the name of {owner} for {file}: choose another name")
         before = generator.__globals__.get(name)

@@ -6,22 +6,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..base import settings
 from ..base.callable_module import make_callable
 from ..base.places import KINDS
 from ..primitives.direct import find_schedule
 from ..schedule.endless import timed
-from ..schedule.moves import Schedule
+from ..schedule.moves import Blocks, Round
 from ..schedule.neighborhood import neighborhood
 from ..schedule.registry import Hosts, without_domains
 from .network import Link, Network
 from .routes import check_hosts, parse
 from .run import Cluster, Outcome, Ranks, sizes, sizes_between_neighbors
+
+try:
+    from . import compiled as _compiled
+except ImportError:  # without a compiler, and in the playground
+    _compiled = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     import numpy as np
@@ -204,16 +209,24 @@ def simulate(
     together = sizes_between_neighbors(known, nbytes) if known else sizes(chosen, ranks, nbytes, segments, seen)
     longest = settings.longest(several) if longest is None else longest
 
-    def rounds() -> list[Schedule]:
-        several = enumerate(known or [None] * ranks)
-        return [timed(chosen.schedule(rank, ranks, root, segments, seen, edges)) for rank, edges in several]
+    rounds: Any = _compiled.template(chosen, ranks, nbytes) if _compiled else None
+    if rounds is None:
+        edges_of = enumerate(known or [None] * ranks)
+        rounds = [timed(chosen.schedule(rank, ranks, root, segments, seen, edges)) for rank, edges in edges_of]
+    return _result(outcome_of(rounds, cluster, together, longest, starts), starts)
 
-    try:
-        from .compiled import CompiledRanks, template
-    except ImportError:  # without a compiler, and in the playground
-        return _result(Ranks(rounds(), cluster, together, longest).run(starts), starts)
-    all_rounds = template(chosen, ranks, nbytes) or rounds()
-    return _result(CompiledRanks(all_rounds, cluster, together, longest).run(starts), starts)
+
+def outcome_of(
+    rounds: Sequence[Iterator[Round]],
+    cluster: Cluster,
+    together: Callable[[Blocks], int],
+    longest: int,
+    starts: Sequence[float],
+) -> Outcome:
+    """Run the rounds of all ranks, with compiled events if there are any."""
+    ranks: Any = _compiled.CompiledRanks if _compiled else Ranks
+    outcome: Outcome = ranks(rounds, cluster, together, longest).run(starts)
+    return outcome
 
 
 def _result(outcome: Outcome, given: Sequence[float]) -> Simulated:

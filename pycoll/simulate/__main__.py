@@ -130,6 +130,8 @@ def main(argv: Sequence[str]) -> None:
             calibrate(_calibrated(options))
             return
         if options.draw:
+            if options.primitive or options.plot:
+                raise ValueError("--draw draws a topology, and needs no primitive and no --plot")
             draw(options.draw, options.topology)
             return
         if options.output:
@@ -154,11 +156,12 @@ def main(argv: Sequence[str]) -> None:
             "domains_per_host": options.domains_per_host,
             "topology": options.topology,
         }
-        ranks = _ranks(options, near)
+        only = [each.only[0] for each in chosen if each.only]
+        ranks = only[0] if options.ranks is None and only else _ranks(options, near)
         if 0 <= options.root < ranks:  # else `simulate` raises the error
             for each in chosen:
                 if (options.primitive, each.name.removesuffix(SUFFIX)) in own:
-                    _check_own(each, min(ranks, PROVED), options)
+                    _check_own(each, ranks if each.only else min(ranks, PROVED), options)
         if options.plot:
             if near:
                 raise ValueError(f"--plot is not possible for {options.primitive}: the topology has {ranks} ranks")

@@ -14,6 +14,7 @@ from .events import Simulation, Template
 from .routes import FatTree
 from .run import Cluster, Outcome
 
+UNCUT = 1 << 62  # bytes of a message, which no message has
 CHECKED = 4  # ranks whose rounds are compared with those that symmetry gives
 
 
@@ -35,7 +36,7 @@ class CompiledRanks:
         self.numbers: dict[str, int] = {}
         where = self.one_switch(len(rounds))
         self.events = Simulation(
-            rounds, self.links, network.hop, network.gamma, longest, together, self.betas, self.way, *where
+            rounds, self.links, network.hop, network.gamma, min(longest, UNCUT), together, self.betas, self.way, *where
         )
 
     def one_switch(self, ranks: int) -> tuple[Any, int]:
@@ -73,8 +74,9 @@ class CompiledRanks:
 
 def template(algorithm: Algorithm, ranks: int, nbytes: int) -> Template | None:
     """Return the rounds of all ranks of a symmetric schedule, after a check of some; None if it is not symmetric."""
+    parts = algorithm.parts(ranks)
+    if algorithm.symmetry is None or 1 < parts < ranks:  # such parts are not those of ranks
+        return None
     checked = {ranks * i // CHECKED + i for i in range(CHECKED)} & {*range(ranks)}
     rounds = symmetric_rounds(algorithm, ranks, checked)
-    if rounds is None or algorithm.symmetry is None:
-        return None
-    return Template(rounds, algorithm.symmetry(ranks), *divmod(nbytes, algorithm.parts(ranks)))
+    return None if rounds is None else Template(rounds, algorithm.symmetry(ranks), *divmod(nbytes, parts))

@@ -41,6 +41,7 @@ cdef enum:
     MOST_SIDES = 32  # of a grid of ranks
     LOOK = 1 << 16  # events between two looks for signals
 
+cdef object UNCUT = 1 << 62  # bytes, which no message has
 cdef object SENDS = Send
 cdef object RECEIVES = Recv
 cdef object REDUCES = Reduce
@@ -169,7 +170,8 @@ cdef class Simulation:
         self.template = rounds if isinstance(rounds, Template) else None
         for i, link in enumerate(links):
             self.links[i].alpha, self.links[i].beta, self.links[i].overhead = link.alpha, link.beta, link.overhead
-            self.links[i].buffer, self.links[i].frame, self.links[i].shaped = link.buffer, link.frame, link.shaped
+            self.links[i].buffer, self.links[i].frame = min(link.buffer, UNCUT), min(link.frame, UNCUT)
+            self.links[i].shaped = link.shaped
         ranks = self.size = len(rounds)
         self.hop, self.gamma, self.longest = hop, gamma, longest
         self.hosts, self.host_count = hosts, host_count
@@ -334,7 +336,7 @@ cdef class Simulation:
         else:
             self.add_unmatched(number)
         if not message.rendezvous:
-            if self.add_to_flow(number):
+            if not nbytes or self.add_to_flow(number):
                 self.complete(rank, message.handed)
             self.leave(number, now)
         elif message.received:
@@ -606,12 +608,12 @@ cdef class Simulation:
             port.nbytes += nbytes
             port.used = True
             through = max(through, port.free)
-        if not message.rendezvous:
+        if nbytes and not message.rendezvous:
             self.release(self.pair(message), nbytes, now, self.port(message.ports[0]).beta)
         if not message.left:
             if link.shaped:
                 tail = message.nbytes % link.frame
-                through -= (tail if tail else min(message.nbytes, link.frame)) * link.beta
+                through = max(now, through - (tail if tail else min(message.nbytes, link.frame)) * link.beta)
             arrival = max(through + link.overhead, message.handed) + message.alpha
             if message.rendezvous:
                 self.complete(message.source, arrival)

@@ -20,11 +20,13 @@ from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
 from ..base.command_line import Parser, check_folder, in_words, say_written, until_the_reader_ends
 from ..base.files import write_atomically
 from ..schedule.moves import Blocks, Combine, Move, Recv, Round, Send
+from ..trace.__main__ import check_window
 from ..trace.events import InvalidTrace, Trace, TracedCollective, TracedProgram
 from ..trace.reading import read as read_trace
 from ..trace.timeline import Bar, timeline
+from . import outcome_of
 from .network import Network, read
-from .run import Cluster, Ranks
+from .run import Cluster
 
 UNCUT = 1 << 62  # the recorded messages are cut already
 
@@ -60,7 +62,7 @@ def _predicted(trace: Trace, members: dict[int, TracedCollective], network: Netw
     begin = min(one.begin for one in members.values())
     rounds = [_rounds(members[number].program, place) for number in numbers]
     starts = [(members[number].begin - begin) / 1e9 for number in numbers]
-    ends = Ranks(rounds, Cluster(network, len(numbers), hosts), _together, UNCUT).run(starts).ends
+    ends = outcome_of(rounds, Cluster(network, len(numbers), hosts), _together, UNCUT, starts).ends
     if not any(map(math.isnan, ends)):
         for number, end in zip(numbers, ends):
             yield Prediction(members[number], begin + round(end * 1e9))
@@ -120,6 +122,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     grammar = parser()
     options = grammar.parse_args(argv)
     try:
+        if check_window(options.begin, options.end) and not options.output:
+            raise ValueError("--from and --to need -o FILE.svg")
+        if options.output and options.output.suffix != ".svg":
+            raise ValueError(f"-o {options.output} does not end in .svg")
         check_folder("-o", options.output)
         network = read(options.network) if options.network else Network()
     except (OSError, ValueError) as error:

@@ -210,7 +210,7 @@ class Ranks:
         else:
             self.sends.setdefault(message.pair, []).append(message)
         if not message.rendezvous:
-            if self.flows.setdefault(message.pair, Flow()).add(message):
+            if not nbytes or self.flows.setdefault(message.pair, Flow()).add(message):
                 self.complete(rank, message.handed)
             self.leave(message, now)
         elif message.receive:
@@ -267,11 +267,11 @@ class Ranks:
             port.take(nbytes, now)
             if port.free > through:
                 through = port.free
-        if not message.rendezvous:
+        if nbytes and not message.rendezvous:
             self.release(message, nbytes, now, out.beta)
         if not message.left:
             if link.shaped:
-                through -= message.tail * link.beta
+                through = max(now, through - message.tail * link.beta)
             arrival = max(through + link.overhead, message.handed) + message.alpha
             if message.rendezvous:
                 self.complete(message.source, arrival)

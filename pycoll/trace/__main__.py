@@ -37,10 +37,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     given = options.parse_args(argv)
     if given.output and given.output.suffix not in FORMATS:
         options.error(f"-o {given.output} does not end in {' or '.join(FORMATS)}")
-    if not 0 <= given.begin < math.inf or (given.end is not None and not given.begin < given.end < math.inf):
-        end = "" if given.end is None else f", and less than --to {given.end:g}"
-        options.error(f"--from {given.begin:g} must be at least 0{end}")
-    times = given.begin or given.end is not None
+    try:
+        times = check_window(given.begin, given.end)
+    except ValueError as error:
+        options.error(str(error))
     if times and given.steps:
         options.error("--steps cannot be combined with --from and --to")
     if (times or given.steps) and not (given.output and given.output.suffix == ".svg"):
@@ -50,6 +50,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     except ValueError as error:
         options.error(str(error))
     return given
+
+
+def check_window(begin: float, end: float | None) -> bool:
+    """Return whether --from or --to is given; raise ValueError if they enclose no time."""
+    if not 0 <= begin < math.inf or (end is not None and not begin < end < math.inf):
+        until = "" if end is None else f", and less than --to {end:g}"
+        raise ValueError(f"--from {begin:g} must be at least 0{until}")
+    return bool(begin) or end is not None
 
 
 def _steps(text: str) -> tuple[int, int]:

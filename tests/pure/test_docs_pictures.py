@@ -28,7 +28,7 @@ def test_equal_words_side_by_side_are_one_box():
     "lines, problem",
     [
         ([*LINES, "wait . ."], "guide.md, lane 'wait': 2 units of time, but 4 in the first lane"),
-        ([""], "guide.md: the picture has no lanes"),
+        ([""], "guide.md: the picture has no lanes, or no units of time"),
     ],
 )
 def test_an_error_names_the_page_and_the_lane(lines, problem):

@@ -27,6 +27,14 @@ def test_a_round_trip(tmp_path):
     assert code != 0 and "mine is a schedule for 5 ranks and root 2, not for 4 ranks and root 0" in error
 
 
+def test_more_ranks_than_are_proved_of_other_algorithms(tmp_path):
+    command("pycoll.export", "allreduce", "recursive_doubling", "-n", "70", "-o", "many.json", folder=tmp_path)
+    code, output, error = command("pycoll.simulate", "allreduce", "many", "--file", "many.json", folder=tmp_path)
+    assert code == 0 and "many" in output, error
+    code, _, error = command("pycoll.prove", "--import", "many.json", "-n", "5", folder=tmp_path)
+    assert code == 2 and error.endswith("allreduce.many is a schedule for 70 ranks\n")
+
+
 def test_goal():
     lines = list(goal(find("allreduce", "ring"), 3, 0, 1, None, 3000))
     assert lines[0] == "num_ranks 3"

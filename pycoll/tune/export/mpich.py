@@ -247,7 +247,7 @@ def _algorithm(
     primitive: str,
     algorithm: str,
     own: Tree,
-    parameters: Callable[[str, str], dict[str, int | str]] = lambda primitive, algorithm: {},
+    parameters: Callable[[str, str], dict[str, int | str]],
 ) -> Tree:
     leaf = f"algorithm=MPIR_{_name(primitive).capitalize()}_intra_{_parsed(algorithm)[0]}"
     given: Tree = {f"{parameter}={value}": {} for parameter, value in parameters(primitive, algorithm).items()}

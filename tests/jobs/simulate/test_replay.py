@@ -78,6 +78,9 @@ def test_errors(folder, tmp_path):
         ([tmp_path], "no trace was found"),
         (["trace", "--network", "nothing.json"], "nothing.json: no such file"),
         (["trace", "-o", "nowhere/x.svg"], "nowhere"),
+        (["trace", "-o", "x.png"], "-o x.png does not end in .svg"),
+        (["trace", "-o", "x.svg", "--from", "nan"], "--from nan must be at least 0"),
+        (["trace", "--to", "5"], "--from and --to need -o FILE.svg"),
     ]:
         code, output, text = replay(folder, *arguments)
         assert code and not output and error in text and "Traceback" not in text

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pycoll.prove import examine
-from pycoll.schedule.registry import around, find, halves, sides
+from pycoll.schedule.registry import algorithm, around, find, halves, sides
 from pycoll.schedule.symmetry import NotSymmetric, moved, symmetric_rounds
 from tests.pure.schedule.test_proof import ALGORITHMS
 
@@ -41,6 +41,21 @@ def test_a_wrong_claim_names_a_rank():
     with pytest.raises(NotSymmetric, match=r"allreduce.tree on 4 ranks is not symmetric: the rounds of rank 1"):
         symmetric_rounds(wrong, 4, range(4))
     assert "is not symmetric" in examine(wrong, [2, 3, 4]).problem
+
+
+def test_schedules_that_depend_on_more_cannot_be_symmetric():
+    def pipelined(rank, size, segments):
+        yield ()
+
+    pipelined.__module__ = "allreduce"
+    with pytest.raises(ValueError, match="pipelined depends on segments: then symmetry cannot be given"):
+        algorithm(symmetry=around)(pipelined)
+
+
+def test_parts_that_are_not_those_of_ranks_are_simulated_rank_by_rank():
+    compiled = pytest.importorskip("pycoll.simulate.compiled")
+    two = replace(find("allreduce", "ring"), cut=lambda size, segments, hosts: 2)
+    assert compiled.template(two, 4, 7) is None
 
 
 def test_moves_on_a_grid():

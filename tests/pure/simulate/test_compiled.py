@@ -1,5 +1,6 @@
 """The compiled simulation gives the times and counts of the one in Python, to the last bit."""
 
+import random
 import signal
 from pathlib import Path
 
@@ -99,6 +100,27 @@ def test_hosts_with_any_numbers():
     assert same(one, other) and "host -2 out" in other.traffic
 
 
+def test_messages_of_all_kinds_through_the_same_ports():
+    """Some have no bytes, and some of those with shaped links are shorter than the turns of others."""
+    draw = random.Random(1)
+    for _ in range(100):
+        plan = [(draw.randrange(4), draw.choice([0, 0, 8, 5500, 20_000, 100_000])) for _ in range(40)]
+        link = draw.choice(LINKS)
+
+        def rounds(plan=plan):
+            sends = [
+                [(Send(4, [nbytes] * (nbytes > 0)),) for rank, nbytes in plan if rank == each] for each in range(4)
+            ]
+            received = [tuple(Recv(rank, [nbytes] * (nbytes > 0)) for rank, nbytes in plan)]
+            return [*map(iter, sends), iter(received)]
+
+        one, other = (
+            kind(rounds(), Cluster(Network(link, link), 5, None), sum, 1 << 40).run([0.0] * 5)
+            for kind in (Ranks, compiled.CompiledRanks)
+        )
+        assert same(one, other)
+
+
 def test_a_deadlock():
     cluster = Cluster(Network(), 2, None)
     rounds = [iter([(Recv(1, [0]),), (Send(1, [0]),)]), iter([(Recv(0, [0]),), (Send(0, [0]),)])]
@@ -128,11 +150,13 @@ def test_it_can_be_interrupted():
     def interrupt(number, frame):
         raise TimeoutError("the alarm")
 
+    rounds = compiled.template(find("allreduce", "ring"), 4096, 1 << 26)
+    run = compiled.CompiledRanks(rounds, Cluster(Network(), 4096, None), len, 1 << 40)
     before = signal.signal(signal.SIGVTALRM, interrupt)
     signal.setitimer(signal.ITIMER_VIRTUAL, 0.5, 0.1)  # again, in case that it comes while garbage is collected
     try:
         with pytest.raises(TimeoutError, match="the alarm"):
-            pycoll.simulate("allreduce", algorithm="ring", ranks=16384, nbytes=1 << 26)
+            run.run([0.0] * 4096)
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)

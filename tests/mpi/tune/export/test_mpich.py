@@ -1,6 +1,7 @@
 """The JSON rules for MPICH select what was measured, and leave everything else to the library."""
 
 import json
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from tests.mpi.native import SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
 
+PLAIN = partial(_algorithm, parameters=lambda primitive, algorithm: {})
 OWN = {
     f"collective={name}": {
         "comm_type=intra": {"comm_size<=7": {"algorithm=own": {}}, "comm_size=any": {"algorithm=own": {}}},
@@ -84,7 +86,7 @@ def some_ranges(draw, algorithms):
 def test_each_size_gets_its_algorithm(data, primitive):
     names = sorted(ALGORITHMS[primitive])
     of_ranks = data.draw(st.dictionaries(st.integers(2, 12), some_ranges(names), max_size=4))
-    tree = with_rules(OWN, {primitive: of_ranks}, _algorithm)
+    tree = with_rules(OWN, {primitive: of_ranks}, PLAIN)
     ranks, nbytes = data.draw(st.integers(2, 14)), data.draw(st.integers(0, 6000))
     expected = [one.algorithm for one in of_ranks.get(ranks, []) if one.least <= nbytes <= one.most]
     found = selected(tree, a_call(primitive, ranks, nbytes))
@@ -103,7 +105,7 @@ def test_each_size_gets_its_algorithm(data, primitive):
     ],
 )
 def test_what_an_algorithm_cannot_do_is_left_to_mpich(primitive, algorithm, call):
-    tree = with_rules(OWN, {primitive: {4: [Range(1, 5000, algorithm)]}}, _algorithm)
+    tree = with_rules(OWN, {primitive: {4: [Range(1, 5000, algorithm)]}}, PLAIN)
     assert selected(tree, a_call(primitive, 4, 100)).endswith(algorithm)
     assert selected(tree, a_call(primitive, 4, 100, **call)) == "own"
     if primitive in FLAT:
