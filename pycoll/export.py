@@ -1,7 +1,7 @@
 """Print the schedule of all ranks: as JSON, which ``--file`` reads again, or as GOAL, for simulators such as LogGOPSim.
 
 GOAL has messages and times, but no blocks: a combination of n bytes becomes a calculation of n*gamma nanoseconds, with
-the gamma of pycoll's simulated network.  All moves of a round require those of the round before.
+the default gamma of `pycoll.simulate.Network`.  All moves of a round require the moves of the round before.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .base.command_line import Parser, in_words, say_written, until_the_reader_ends
-from .base.files import write_atomically
+from .base.files import write_text
 from .primitives.direct import AND_SUFFIX, find_schedule
 from .schedule.document import document_of, text_of
 from .schedule.moves import Combine, Recv, Reduce, Send
 from .schedule.own_file import check, load
-from .schedule.registry import PRIMITIVES, Algorithm, Hosts
+from .schedule.registry import PRIMITIVES, Algorithm, Hosts, in_order
 from .simulate.network import Network
 from .simulate.run import sizes
 from .tune.options import nbytes
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         text = _text(options)
         if options.output:
-            write_atomically(options.output, lambda file: file.write(text.encode()))
+            write_text(options.output, text)
     except (OSError, ValueError) as error:
         grammar.error(in_words(error))
     if options.output:
@@ -96,7 +96,7 @@ def _text(options: argparse.Namespace) -> str:
     if not 0 <= root < ranks:
         raise ValueError(f"-r {root} is not one of {ranks} ranks")
     segments = options.segments if algorithm.pipelined else 1
-    hosts = tuple(rank // per_host for rank in range(ranks)) if per_host > 1 else None
+    hosts = in_order(ranks, per_host)
     check(algorithm, ranks, root, segments, hosts)
     if options.format == "json":
         return text_of(document_of(algorithm, ranks, root, segments, hosts))

@@ -26,6 +26,7 @@ from .schedule.registry import (
     algorithms_of,
     find_schedule,
     in_levels,
+    in_order,
     member,
     sides,
     without_domains,
@@ -131,7 +132,7 @@ def page(
         algorithms = [read_challenge(challenge, text or "")]
     elif text is not None:
         algorithms[0] = edited(primitive, names[0], text)
-    films = [_film(each, ranks, root, segments, _hosts(ranks, ranks_per_host)) for each in algorithms]
+    films = [_film(each, ranks, root, segments, in_order(ranks, ranks_per_host)) for each in algorithms]
     clocks = [_clock(each, nbytes, topology) for each in films]
     with speaking(language):
         return _page(films, clocks, gif)
@@ -148,10 +149,6 @@ def _film(algorithm: Algorithm, ranks: int, root: int, segments: int, hosts: Hos
     return film(
         algorithm, ranks, root if algorithm.primitive.rooted else 0, segments if algorithm.pipelined else 1, hosts
     )
-
-
-def _hosts(ranks: int, ranks_per_host: int) -> Hosts:
-    return None if ranks_per_host == 1 else tuple(rank // ranks_per_host for rank in range(ranks))
 
 
 class _Timed(Ranks):

@@ -43,6 +43,11 @@ def _mode(path: Path) -> int | None:
     return None
 
 
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text, atomically."""
+    write_atomically(Path(path), lambda file: file.write(text.encode()))
+
+
 def write_json(path: str | Path, content: object) -> None:
     """Write an object as JSON, atomically."""
-    write_atomically(Path(path), lambda file: file.write(json.dumps(content, indent=1).encode()))
+    write_text(path, json.dumps(content, indent=1))

@@ -21,7 +21,7 @@ import numpy as np
 
 import pycoll
 from pycoll.base.command_line import Parser, check_folder, in_words, printed_once, say_written
-from pycoll.base.files import write_atomically, write_json
+from pycoll.base.files import write_json, write_text
 from pycoll.base.progress_bar import progress_bar
 from pycoll.runtime.attach import attach
 from pycoll.schedule.registry import Hosts
@@ -153,7 +153,7 @@ def main(argv: list[str]) -> None:
             write_json(options.json, {"environment": where, "network": asdict(network), "records": records})
         if options.markdown:
             text = f"{where['mpi']}: {said(records)}\n\n{table(records, COLUMNS, 'github')}\n"
-            write_atomically(options.markdown, lambda file: file.write(text.encode()))
+            write_text(options.markdown, text)
         print(network, *(f"{name}: not measured: no pair of ranks has such a link" for name in missing), sep="\n")
         print(f"\n{table(records, COLUMNS)}\n\n{said(records)}")
         say_written(options.json, options.markdown)

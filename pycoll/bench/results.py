@@ -10,7 +10,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from pycoll.base.files import write_atomically
+from pycoll.base.files import write_text
 
 FORMAT, VERSION = "pycoll bench", 1
 Columns = Mapping[str, tuple[str, str]]  # key of a record -> heading, number format
@@ -34,4 +34,4 @@ def write_csv(path: str | Path, records: list[dict]) -> None:
     writer = csv.DictWriter(text, list(records[0]) if records else [])
     writer.writeheader()
     writer.writerows(records)
-    write_atomically(Path(path), lambda file: file.write(text.getvalue().encode()))
+    write_text(path, text.getvalue())

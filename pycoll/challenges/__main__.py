@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..base.command_line import Parser, say_written, until_the_reader_ends
-from ..base.files import write_atomically
+from ..base.files import write_text
 from ..schedule.endless import limit_rounds
 from .tasks import CHALLENGES, Challenge, judge
 
@@ -45,7 +45,7 @@ def _write(challenge: Challenge, parser: Parser) -> int:
     path = Path(f"{challenge.name}.py")
     if path.exists():
         parser.error(f"{path} exists: to judge it, run python -m pycoll.challenges {challenge.name} {path}")
-    write_atomically(path, lambda file: file.write(challenge.text.encode()))
+    write_text(path, challenge.text)
     say_written(path)
     return 0
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..base.command_line import Parser, check_folder, in_words, say_written, until_the_reader_ends
-from ..base.files import write_atomically
+from ..base.files import write_text
 from ..primitives.direct import AND_SUFFIX, find_schedule
 from ..schedule.neighborhood import Neighborhood, add_options, described, neighborhood
 from ..schedule.own_file import check as check_own
@@ -197,7 +197,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _write(path: Path, content: str) -> None:
-    write_atomically(path, lambda file: file.write(content.encode()))
+    write_text(path, content)
 
 
 if __name__ == "__main__":

@@ -69,19 +69,24 @@ def head(thick: float) -> Head:
 def heads() -> list[str]:
     """Return the heads of all arrows."""
     sizes = [Head(thick) for thick in range(ceil(THINNEST), ceil(THICKEST) + 1)]
-    return [_marker(kind, one.name(kind), one.size, 1) for kind in KINDS for one in sizes]
+    return [marker(kind, one.name(kind), one.size, 1) for kind in KINDS for one in sizes]
 
 
 def tip() -> str:
     """Return the head named `tip`, for lines that end at the tip of their arrow."""
-    return _marker("move", "tip", head(THINNEST).size, 7)
+    return marker("move", "tip", head(THINNEST).size, 7)
 
 
-def _marker(kind: str, name: str, side: int, end: int) -> str:
+def marker(kind: str, name: str, side: int, end: int) -> str:
     """Return a head; the line ends at `end`, of the 8 units of its length."""
     size = {"markerWidth": side, "markerHeight": side, "markerUnits": "userSpaceOnUse"}
     shape = tag("path", d="M0 0L8 4L0 8Z", class_=f"head {kind}")
     return tag("marker", shape, id=name, viewBox="0 0 8 8", refX=end, refY=4, orient="auto", **size)
+
+
+def look(kind: str, thick: float) -> dict[str, str]:
+    """Return the attributes of an arrow."""
+    return {"style": f"stroke-width:{thick:.3g}px", "marker_end": f"url(#{head(thick).name(kind)})"}
 
 
 def thickness(share: float) -> float:
@@ -125,9 +130,7 @@ def arc(film: Film, message: DrawnMessage, columns: Columns) -> tuple[str, str]:
 
 def _arrow(film: Film, message: DrawnMessage, path: str) -> str:
     kind = "combine" if message.combined else "move"
-    thick = _thickness(film, message)
-    look = {"style": f"stroke-width:{thick:.3g}px", "marker_end": f"url(#{head(thick).name(kind)})"}
-    line = tag("path", class_=f"arrow {kind}", d=path, pathLength=1, **look)
+    line = tag("path", class_=f"arrow {kind}", d=path, pathLength=1, **look(kind, _thickness(film, message)))
     return tag("g", tag("title", words(sentence(film, message))), line, class_="message")
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from .frames import Film
 from .language import say
 from .markup import tag, words
-from .matrix import TOP, says, share
+from .matrix import TOP, partners, rank_label, says, share
 from .names import sentence
 
 ROW, WIDTH, NARROW, LEFT, BAR = 12, 84, 22, 64, 9
@@ -97,10 +97,9 @@ def _named(measure: Measure, size: int, far: int) -> str:
 
 def _activity(film: Film, index: int, rank: int) -> Activity:
     frame = film.frames[index]
-    sent = tuple(message.to for message in frame.messages if message.source == rank)
-    received = [message for message in frame.messages if message.to == rank]
-    sources, combines = tuple(message.source for message in received), any(message.combined for message in received)
-    return Activity(sent, sources, combines, rank in film.waiting[index], frame.local and rank in frame.rounds)
+    sent, received, combines = partners(frame, rank)
+    local = frame.local and rank in frame.rounds
+    return Activity(tuple(sent), tuple(received), combines, rank in film.waiting[index], local)
 
 
 def _last(acts: list[Activity], first: int) -> int:
@@ -124,18 +123,7 @@ def banded(film: Film) -> tuple[str, float, float]:
 
 
 def _labels(size: int, left: float) -> list[str]:
-    ranks = range(0, size, LABELED)
-    return [
-        tag(
-            "text",
-            say("rank_label", rank=rank),
-            class_="label",
-            x=left + LEFT - 8,
-            y=TOP + rank * ROW + 10,
-            text_anchor="end",
-        )
-        for rank in ranks
-    ]
+    return [rank_label(rank, left + LEFT - 8, TOP + rank * ROW + 10) for rank in range(0, size, LABELED)]
 
 
 def _column(film: Film, index: int, column: list[Band], shares: list[float], width: int) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .arrows import head, heads, thickness
+from .arrows import head, heads, look, thickness
 from .frames import MANY, VERY_MANY, Film
 from .language import say
 from .markup import tag
@@ -54,7 +54,5 @@ def _arrows(film: Film) -> list[Sample]:
 
 def _arrow(kind: str, share: float) -> str:
     thick = thickness(share)
-    reach = head(thick).reach
-    path = f"M2 {HEIGHT / 2:.6g}H{WIDTH - 4 - reach:.6g}"
-    look = {"style": f"stroke-width:{thick:.3g}px", "marker_end": f"url(#{head(thick).name(kind)})"}
-    return tag("path", class_=f"sample {kind}", d=path, **look)
+    path = f"M2 {HEIGHT / 2:.6g}H{WIDTH - 4 - head(thick).reach:.6g}"
+    return tag("path", class_=f"sample {kind}", d=path, **look(kind, thick))

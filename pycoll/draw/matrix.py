@@ -13,11 +13,21 @@ AGAIN = 16  # columns after which the names of the ranks are repeated
 
 def act(frame: Frame, rank: int, out: str = "\u2192", back: str = "\u2190") -> str:
     """Describe the ranks that a rank sends to and receives from, or their number, with a plus if it combines."""
-    sent = [str(message.to) for message in frame.messages if message.source == rank]
-    received = [message for message in frame.messages if message.to == rank]
-    combined = any(message.combined for message in received)
-    text = says(sent, [str(message.source) for message in received], combined, out, back)
+    sent, received, combined = partners(frame, rank)
+    text = says([*map(str, sent)], [*map(str, received)], combined, out, back)
     return text or (say("local") if frame.local and rank in frame.rounds else "")
+
+
+def partners(frame: Frame, rank: int) -> tuple[list[int], list[int], bool]:
+    """Return the ranks that a rank sends to and receives from, and whether it combines."""
+    received = [message for message in frame.messages if message.to == rank]
+    sent = [message.to for message in frame.messages if message.source == rank]
+    return sent, [message.source for message in received], any(message.combined for message in received)
+
+
+def rank_label(rank: int, x: float, y: float) -> str:
+    """Return the label of a row, which ends at `x`."""
+    return tag("text", say("rank_label", rank=rank), class_="label", x=x, y=y, text_anchor="end")
 
 
 def says(sent: list[str], received: list[str], combined: bool, out: str = "\u2192", back: str = "\u2190") -> str:
@@ -45,14 +55,7 @@ def matrix(film: Film) -> tuple[str, float, float]:
     """Return SVG elements, width and height: a row for each rank, and a group of elements as column for each step."""
     shares = share(film)
     labels = [
-        tag(
-            "text",
-            say("rank_label", rank=rank),
-            class_="label",
-            x=_left(index) - 8,
-            y=TOP + rank * ROW + 14,
-            text_anchor="end",
-        )
+        rank_label(rank, _left(index) - 8, TOP + rank * ROW + 14)
         for index in range(0, len(film.frames), AGAIN)
         for rank in range(film.size)
     ]

@@ -7,6 +7,7 @@ from math import cos, hypot, pi, sin
 
 from ..base.numbers import listed
 from ..schedule.diagnosis import Waiting
+from .arrows import marker
 from .language import say
 from .markup import tag
 
@@ -24,7 +25,7 @@ def waiting(found: Waiting) -> str:
     arrows = [_arrow(size, node, pair, "cycle" if pair in cycle else "waits") for pair in sorted(every - cycle)]
     arrows += [_arrow(size, node, pair, "cycle") for pair in sorted(cycle)]
     ranks = [_rank(size, node, rank, _kind(found, rank)) for rank in range(size)]
-    heads = [_head(kind) for kind in ("waits", "cycle")]
+    heads = [marker(kind, f"waiting-{kind}", 9, 2) for kind in ("waits", "cycle")]
     box = f"{-SIDE / 2:.6g} {-SIDE / 2:.6g} {SIDE} {SIDE}"
     given = {"class_": "waiting", "role": "img", "aria_label": described(found), "viewBox": box}
     caption = say("arrow_key") + say("deadlock_key") * bool(found.cycle) + say("finished_key") * (None in found.waits)
@@ -80,9 +81,3 @@ def _path(size: int, node: float, pair: tuple[int, int]) -> str:
         for far, off in zip((start, length / 2, end), aside)
     ]
     return f"M{points[0]}Q{points[1]} {points[2]}"
-
-
-def _head(kind: str) -> str:
-    shape = tag("path", class_=f"head {kind}", d="M0 0L8 4L0 8Z")
-    size = {"markerWidth": 9, "markerHeight": 9, "markerUnits": "userSpaceOnUse"}
-    return tag("marker", shape, id=f"waiting-{kind}", viewBox="0 0 8 8", refX=2, refY=4, orient="auto", **size)

@@ -173,6 +173,11 @@ LEVELS = ("node", "socket", "numa", "l3")
 """The kinds of domains, the largest first: ranks of a domain share a host, a socket, memory or a third-level cache."""
 
 
+def in_order(ranks: int, ranks_per_host: int) -> tuple[int, ...] | None:
+    """Return the hosts of ranks of which so many consecutive ones share a host; None if each has its own."""
+    return None if ranks_per_host == 1 else tuple(rank // ranks_per_host for rank in range(ranks))
+
+
 def without_domains(hosts: Sequence[int | tuple[int, ...]]) -> tuple[int, ...]:
     """Return the host of each rank."""
     return tuple(each[0] if isinstance(each, tuple) else each for each in hosts)
@@ -315,8 +320,7 @@ class Algorithm:
     ) -> Schedule:
         """Generate the rounds of one rank."""
         given: dict[str, Any] = {"rank": rank, "size": size, "root": root, "segments": segments}
-        given |= {"hosts": self._seen(hosts), "k": self.k, "neighbors": neighbors}
-        given |= {"block_of": self.primitive.block_of}
+        given |= {"hosts": self._seen(hosts), "k": self.k, "neighbors": neighbors, "block_of": self.primitive.block_of}
         if self.primitive.near and neighbors is None:
             raise ValueError(f"{self} depends on the topology of a communicator, which is not known here")
         return self.generator(**{name: given[name] for name in self.parameters})
@@ -373,10 +377,9 @@ def algorithm(
             importlib.import_module(catalogue)  # first, so that its names are known
         parameters = parameters_of(generator)
         name = generator.__name__
-        if symmetry and (
-            others := {"root", "segments", "hosts"} & {*parameters} or ({"needs_counts"} if needs_counts else ())
-        ):
-            raise ValueError(f"{name} depends on {min(others)}: then symmetry cannot be given")
+        depends_on = {"root", "segments", "hosts"} & {*parameters} | ({"needs_counts"} if needs_counts else set())
+        if symmetry and depends_on:
+            raise ValueError(f"{name} depends on {min(depends_on)}: then symmetry cannot be given")
         if generator.__module__ != catalogue and (owner := _owner(primitive, name)):
             raise ValueError(f"{name} is the name of {owner} for {file}: choose another name")
         before = generator.__globals__.get(name)

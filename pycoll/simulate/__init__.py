@@ -18,7 +18,7 @@ from ..primitives.direct import find_schedule
 from ..schedule.endless import timed
 from ..schedule.moves import Blocks, Round
 from ..schedule.neighborhood import neighborhood
-from ..schedule.registry import Hosts, without_domains
+from ..schedule.registry import Hosts, in_order, without_domains
 from .network import Link, Network
 from .routes import check_hosts, parse
 from .run import Cluster, Outcome, Ranks, sizes, sizes_between_neighbors
@@ -250,7 +250,7 @@ def _result(outcome: Outcome, given: Sequence[float]) -> Simulated:
 
 def _hosts(ranks: int, ranks_per_host: int, hosts: Sequence[int] | None) -> tuple[int, ...] | None:
     if hosts is None:
-        return None if ranks_per_host == 1 else tuple(rank // ranks_per_host for rank in range(ranks))
+        return in_order(ranks, ranks_per_host)
     host_of = tuple(hosts) if isinstance(hosts, Iterable) else None
     if host_of is None or not all(isinstance(host, Integral) for host in host_of):
         raise TypeError(f"hosts={hosts!r} is not a sequence of integers")

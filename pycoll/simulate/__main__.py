@@ -15,11 +15,11 @@ from typing import Any
 from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
 
 from ..base.command_line import Parser, check_folder, in_words, say_written, until_the_reader_ends
-from ..base.files import write_atomically
+from ..base.files import write_text
 from ..primitives.direct import AND_SUFFIX, SUFFIX, find_schedule
 from ..schedule.neighborhood import Neighborhood, add_options, described, neighborhood
 from ..schedule.own_file import check, load
-from ..schedule.registry import COLLECTIVES, Algorithm, algorithms_of
+from ..schedule.registry import COLLECTIVES, Algorithm, algorithms_of, in_order
 from ..tune.options import nbytes
 from . import Simulated, simulate
 from .network import Network, changed, read, write
@@ -181,7 +181,7 @@ def main(argv: Sequence[str]) -> None:
 
 def _check_own(algorithm: Algorithm, ranks: int, options: argparse.Namespace) -> None:
     """Raise ValueError if an algorithm is wrong."""
-    hosts = tuple(rank // (options.ranks_per_host or 1) for rank in range(ranks)) if algorithm.knows_hosts else None
+    hosts = in_order(ranks, options.ranks_per_host or 1) if algorithm.knows_hosts else None
     root = min(options.root, ranks - 1) if algorithm.primitive.rooted else 0
     check(algorithm, ranks, root, (options.segments or 2) if algorithm.pipelined else 1, hosts)
 
@@ -202,8 +202,7 @@ def draw(path: Path, topology: str | None) -> None:
     if path.suffix != ".svg":
         raise ValueError(f"--draw {path} does not end in .svg")
     check_folder("--draw", path)
-    content = svg(topology)
-    write_atomically(path, lambda file: file.write(content.encode()))
+    write_text(path, svg(topology))
     say_written(path)
 
 

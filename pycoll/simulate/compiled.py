@@ -11,10 +11,10 @@ from ..schedule.moves import Blocks, Round
 from ..schedule.registry import Algorithm
 from ..schedule.symmetry import symmetric_rounds
 from .events import Simulation, Template
+from .network import UNCUT
 from .routes import FatTree
 from .run import Cluster, Outcome
 
-UNCUT = 1 << 62  # bytes of a message, which no message has
 CHECKED = 4  # ranks whose rounds are compared with those that symmetry gives
 
 
@@ -74,8 +74,7 @@ class CompiledRanks:
 
 def template(algorithm: Algorithm, ranks: int, nbytes: int) -> Template | None:
     """Return the rounds of all ranks of a symmetric schedule, after a check of some; None if it is not symmetric."""
-    parts = algorithm.parts(ranks)
-    if algorithm.symmetry is None or 1 < parts < ranks:  # such parts are not those of ranks
+    if algorithm.symmetry is None or 1 < (parts := algorithm.parts(ranks)) < ranks:  # these are not those of ranks
         return None
     checked = {ranks * i // CHECKED + i for i in range(CHECKED)} & {*range(ranks)}
     rounds = symmetric_rounds(algorithm, ranks, checked)

@@ -144,6 +144,32 @@ cdef inline void remove(Table *table, Entry *entry) noexcept nogil:
         hole = at
 
 
+# An entry can be a queue of elements of a pool, each of which holds the number of the next one in its first bytes.
+
+
+cdef inline int append(Table *table, uint64_t key, Pool *pool, int32_t number) except -1 nogil:
+    """Append an element to the queue of a key."""
+    cdef Entry *entry = find(table, key)
+    cdef int32_t none = NONE
+    memcpy(pool.elements + number * pool.nbytes, &none, sizeof(int32_t))
+    if entry == NULL:
+        entry = add(table, key)
+        entry.first = number
+    else:
+        memcpy(pool.elements + entry.last * pool.nbytes, &number, sizeof(int32_t))
+    entry.last = number
+    return 0
+
+
+cdef inline int32_t take_first(Table *table, Entry *entry, Pool *pool) noexcept nogil:
+    """Take the first element out of a queue, and remove the entry if it was the last one."""
+    cdef int32_t number = entry.first
+    memcpy(&entry.first, pool.elements + number * pool.nbytes, sizeof(int32_t))
+    if entry.first == NONE:
+        remove(table, entry)
+    return number
+
+
 cdef struct Event:
     int32_t next
     int32_t kind

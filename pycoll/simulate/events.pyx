@@ -16,6 +16,7 @@ from .event_queue cimport (
     Queue,
     Table,
     add,
+    append,
     begin_pool,
     begin_queue,
     begin_table,
@@ -27,21 +28,23 @@ from .event_queue cimport (
     remove,
     schedule,
     take,
+    take_first,
 )
 
 import numpy as np
 
 from ..schedule.moves import Combine, Recv, Reduce, Send
+from . import ports
+from .network import UNCUT
 
 cdef enum:
     RANK, PORT, MESSAGE  # kinds of events: the next round of a rank, the next turn at a port, the arrival of a message
     SEND = 0, RECEIVE, REDUCE, COMBINE, COPY  # kinds of moves, as in `pycoll.schedule.symmetry`
-    MOST_TURNS = 16  # as in `pycoll.simulate.ports`
     NEAR = 2  # ports of a route that a message holds itself
     MOST_SIDES = 32  # of a grid of ranks
     LOOK = 1 << 16  # events between two looks for signals
 
-cdef object UNCUT = 1 << 62  # bytes, which no message has
+cdef int64_t MOST_TURNS = ports.MOST_TURNS
 cdef object SENDS = Send
 cdef object RECEIVES = Recv
 cdef object REDUCES = Reduce
@@ -58,7 +61,7 @@ cdef struct Link:
 
 
 cdef struct Message:
-    int32_t next  # in the queue of unmatched sends
+    int32_t next  # in the queue of unmatched sends; must come first
     int32_t next_in_line  # at a port
     int32_t next_owed  # in a flow
     int32_t source
@@ -84,7 +87,7 @@ cdef struct Message:
 
 
 cdef struct Wanted:
-    int32_t next
+    int32_t next  # must come first
     int64_t reduced
     double since
 
@@ -334,7 +337,7 @@ cdef class Simulation:
         if waiting:
             self.take_wanted(message, waiting)
         else:
-            self.add_unmatched(number)
+            append(&self.sends, self.pair(message), &self.message_pool, number)
         if not message.rendezvous:
             if not nbytes or self.add_to_flow(number):
                 self.complete(rank, message.handed)
@@ -345,25 +348,10 @@ cdef class Simulation:
 
     cdef inline int take_wanted(self, Message *message, Entry *waiting) noexcept:
         """Match a message with the first receive that waits for it."""
-        cdef int32_t first = waiting.first
+        cdef int32_t first = take_first(&self.receives, waiting, &self.wanted_pool)
         cdef Wanted *wanted = <Wanted *>self.wanted_pool.elements + first
         message.received, message.since, message.reduced = True, wanted.since, wanted.reduced
-        waiting.first = wanted.next
         give_back(&self.wanted_pool, first)
-        if waiting.first == NONE:
-            remove(&self.receives, waiting)
-        return 0
-
-    cdef inline int add_unmatched(self, int32_t number) except -1:
-        cdef uint64_t pair = self.pair(self.message(number))
-        cdef Entry *entry = find(&self.sends, pair)
-        self.message(number).next = NONE
-        if entry == NULL:
-            entry = add(&self.sends, pair)
-            entry.first = number
-        else:
-            self.message(entry.last).next = number
-        entry.last = number
         return 0
 
     cdef int receive(self, int32_t rank, int32_t source, int64_t nbytes, bint reduced, double now) except -1:
@@ -375,28 +363,18 @@ cdef class Simulation:
         self.received_of[rank] += nbytes
         if not waiting:
             return self.add_wanted(pair, now, nbytes if reduced else 0)
-        number = waiting.first
+        number = take_first(&self.sends, waiting, &self.message_pool)
         message = self.message(number)
-        waiting.first = message.next
-        if waiting.first == NONE:
-            remove(&self.sends, waiting)
         message.received, message.since, message.reduced = True, now, nbytes if reduced else 0
         if message.rendezvous:
             return self.leave(number, now)
         return self.end_receive(number, now) if message.arrived else 0
 
     cdef inline int add_wanted(self, uint64_t pair, double now, int64_t reduced) except -1:
-        cdef Entry *entry = find(&self.receives, pair)
         cdef int32_t number = take(&self.wanted_pool)
-        cdef Wanted *wanted = <Wanted *>self.wanted_pool.elements
-        wanted[number].next, wanted[number].since, wanted[number].reduced = NONE, now, reduced
-        if entry == NULL:
-            entry = add(&self.receives, pair)
-            entry.first = number
-        else:
-            wanted[entry.last].next = number
-        entry.last = number
-        return 0
+        cdef Wanted *wanted = <Wanted *>self.wanted_pool.elements + number
+        wanted.since, wanted.reduced = now, reduced
+        return append(&self.receives, pair, &self.wanted_pool, number)
 
     cdef inline int arrive(self, int32_t number, double now) except -1:
         """Handle the arrival of the last byte."""

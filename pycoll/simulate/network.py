@@ -17,6 +17,7 @@ KINDS: dict[str, tuple[Any, str]] = {
     "int": (Integral, "an integer that is not negative"),
     "bool": (bool, "True or False"),
 }
+UNCUT = 1 << 62  # bytes: no message is longer
 LINKS = "between", "across", "inside"
 SWITCHES = {"0": False, "false": False, "1": True, "true": True}
 

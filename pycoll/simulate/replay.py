@@ -18,17 +18,15 @@ from typing import NamedTuple
 from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
 
 from ..base.command_line import Parser, check_folder, in_words, say_written, until_the_reader_ends
-from ..base.files import write_atomically
+from ..base.files import write_text
 from ..schedule.moves import Blocks, Combine, Move, Recv, Round, Send
-from ..trace.__main__ import check_window
 from ..trace.events import InvalidTrace, Trace, TracedCollective, TracedProgram
 from ..trace.reading import read as read_trace
 from ..trace.timeline import Bar, timeline
+from ..trace.window import add_window, check_window
 from . import outcome_of
-from .network import Network, read
+from .network import UNCUT, Network, read
 from .run import Cluster
-
-UNCUT = 1 << 62  # the recorded messages are cut already
 
 
 class Prediction(NamedTuple):
@@ -112,8 +110,7 @@ def parser() -> Parser:
     options.add_argument("directory", type=Path, metavar="DIR", help="directory of the trace")
     options.add_argument("--network", type=Path, metavar="FILE", help="read a network that --calibrate wrote")
     options.add_argument("-o", "--output", type=Path, help="the .svg file to write")
-    options.add_argument("--from", type=float, default=0.0, dest="begin", metavar="MS", help="draw from this time on")
-    options.add_argument("--to", type=float, dest="end", metavar="MS", help="draw up to this time")
+    add_window(options)
     return options
 
 
@@ -122,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     grammar = parser()
     options = grammar.parse_args(argv)
     try:
-        if check_window(options.begin, options.end) and not options.output:
+        if check_window(options) and not options.output:
             raise ValueError("--from and --to need -o FILE.svg")
         if options.output and options.output.suffix != ".svg":
             raise ValueError(f"-o {options.output} does not end in .svg")
@@ -140,8 +137,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             bars: dict[int, list[Bar]] = defaultdict(list)
             for one in found:
                 bars[one.measured.rank].append(Bar(one.measured.begin, one.end, one.measured.name, "predicted"))
-            picture = timeline(trace, options.begin, options.end, bars)
-            write_atomically(options.output, lambda file: file.write(picture.encode()))
+            write_text(options.output, timeline(trace, options.begin, options.end, bars))
             say_written(options.output)
     except (OSError, InvalidTrace) as error:
         sys.exit(f"{grammar.prog}: {in_words(error)}")

@@ -7,19 +7,19 @@ itself writes the last events in this format when it ends.
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..base.command_line import Parser, check_folder, in_words, say_written, until_the_reader_ends
-from ..base.files import write_atomically
+from ..base.files import write_text
 from .chrome import export
 from .events import InvalidTrace, Trace
 from .reading import read
 from .report import report
 from .timeline import timeline
 from .training_steps import interval
+from .window import add_window, check_window
 
 FORMATS = (".svg", ".json")
 
@@ -29,8 +29,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     options = Parser(prog="python -m pycoll.trace", description=__doc__, allow_abbrev=False)
     options.add_argument("directory", type=Path, metavar="DIR", help="directory of the trace")
     options.add_argument("-o", "--output", type=Path, help="the .svg or .json file to write")
-    options.add_argument("--from", type=float, default=0.0, dest="begin", metavar="MS", help="draw from this time on")
-    options.add_argument("--to", type=float, dest="end", metavar="MS", help="draw up to this time")
+    add_window(options)
     options.add_argument(
         "--steps", type=_steps, metavar="FIRST-LAST", help="draw these training steps, numbered from 1; for example 5-7"
     )
@@ -38,7 +37,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if given.output and given.output.suffix not in FORMATS:
         options.error(f"-o {given.output} does not end in {' or '.join(FORMATS)}")
     try:
-        times = check_window(given.begin, given.end)
+        times = check_window(given)
     except ValueError as error:
         options.error(str(error))
     if times and given.steps:
@@ -50,14 +49,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     except ValueError as error:
         options.error(str(error))
     return given
-
-
-def check_window(begin: float, end: float | None) -> bool:
-    """Return whether --from or --to is given; raise ValueError if they enclose no time."""
-    if not 0 <= begin < math.inf or (end is not None and not begin < end < math.inf):
-        until = "" if end is None else f", and less than --to {end:g}"
-        raise ValueError(f"--from {begin:g} must be at least 0{until}")
-    return bool(begin) or end is not None
 
 
 def _steps(text: str) -> tuple[int, int]:
@@ -88,8 +79,7 @@ def _write(trace: Trace, options: argparse.Namespace) -> None:
     begin, end = options.begin, options.end
     if options.steps:
         begin, end = (time / 1e6 for time in interval(trace, *options.steps))
-    picture = timeline(trace, begin, end)
-    write_atomically(options.output, lambda file: file.write(picture.encode()))
+    write_text(options.output, timeline(trace, begin, end))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from pycoll.base.files import write_atomically, write_json
+from pycoll.base.files import write_json, write_text
 from pycoll.runtime import native
 from pycoll.selection.tuning_file import circumstances, merged
 
@@ -92,4 +92,4 @@ def write(library: Library, folder: Path, document: dict[str, Any]) -> list[Path
 
 
 def _write(path: Path, text: str) -> None:
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_text(path, text)
