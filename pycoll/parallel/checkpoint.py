@@ -20,7 +20,7 @@ from mpi4py import MPI
 
 import pycoll
 
-from ..base.files import write_atomically, write_text
+from ..base.files import write_atomically
 from ..base.user_warnings import warn
 from .agreement import together
 from .checkpoint_files import FORMAT, GENERATION, MANIFEST, FilePart, Parts, locked, part_path, read_manifest
@@ -106,7 +106,7 @@ def _save(directory: Path, contents: Contents, extra: Any) -> None:
             with together(comm, "checkpoint", "write the manifest"):
                 if comm.rank == 0:
                     text = _as_json(document)
-                    write_text(directory / MANIFEST, text)
+                    write_atomically(directory / MANIFEST, lambda file: file.write(text.encode()))
         finally:
             if comm.rank == 0:
                 _remove_parts_that_are_not_named(directory)

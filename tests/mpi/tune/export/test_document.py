@@ -72,11 +72,11 @@ def test_after_a_failure_no_file_is_in_use(tmp_path, monkeypatch):
     found = document.with_measurement(document.existing(tmp_path), measurement(4, 2, bcast=[point(1, 7, "a")]))
     document.write(TextLibrary(), tmp_path, found)
 
-    def full(path, write):
+    def full(path, text):
         if path.name == "hosts.txt":
             raise OSError("no space left")
 
-    monkeypatch.setattr(document, "write_atomically", full)
+    monkeypatch.setattr(document, "write_text", full)
     with pytest.raises(OSError, match="no space left"):
         document.write(TextLibrary(), tmp_path, found)
     assert not (tmp_path / "settings.sh").exists()
