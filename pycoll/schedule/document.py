@@ -16,10 +16,10 @@ A block is a number, or a list such as ``[1, 0]`` for the copy of block 0 on ran
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from .moves import AFTER, BEFORE, Block, Combine, Copy, Move, Recv, Reduce, Schedule, Send
+from .moves import AFTER, BEFORE, Block, Combine, Copy, Move, Recv, Reduce, Round, Schedule, Send
 from .registry import PRIMITIVES, Algorithm, Hosts
 
 VERSION = 1
@@ -41,19 +41,28 @@ def document_of(
     if algorithm.needs_counts:
         raise ValueError(f"{algorithm} sends counts of blocks first, which a document does not have")
     schedules = [algorithm.schedule(rank, ranks, root, segments, hosts) for rank in range(ranks)]
+    parts = algorithm.parts(ranks, segments, hosts)
+    return assembled(algorithm.primitive.name, algorithm.name, ranks, root, parts, algorithm.ordered, schedules)
+
+
+def assembled(
+    primitive: str, name: str, ranks: int, root: int, parts: int, ordered: bool, schedules: Iterable[Iterable[Round]]
+) -> dict[str, Any]:
+    """Return the document of the rounds of all ranks."""
     return {
         "schedule": VERSION,
-        "primitive": algorithm.primitive.name,
-        "algorithm": algorithm.name,
+        "primitive": primitive,
+        "algorithm": name,
         "ranks": ranks,
         "root": root,
-        "parts": algorithm.parts(ranks, segments, hosts),
-        "ordered": algorithm.ordered,
-        "rounds": [[[_written(move) for move in moves] for moves in schedule] for schedule in schedules],
+        "parts": parts,
+        "ordered": ordered,
+        "rounds": [[[written_move(move) for move in moves] for moves in schedule] for schedule in schedules],
     }
 
 
-def _written(move: Move) -> dict[str, Any]:
+def written_move(move: Move) -> dict[str, Any]:
+    """Return a move as a document has it."""
     name = next(name for name, (kind, _) in FIELDS.items() if type(move) is kind)
     if isinstance(move, PEERS):
         first, *rest = [*map(_listed, move.blocks)], *(value for value in move if value is not move.blocks)
