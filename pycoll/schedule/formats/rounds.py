@@ -2,8 +2,8 @@
 
 A cell has a place, a block has a name that sender and receiver share.  `Rounds` therefore keeps the name of each cell:
 a received block keeps the name that it has on the sender, and a copy is only a second cell with this name, until one of
-the two changes.  Names that would stand for two values are replaced by new ones, by a `Copy`.  The rounds of all ranks
-are cut where a move needs what the round before has changed.
+the two changes.  Names that would stand for two values are replaced by new ones, by a `Copy`.  Each move is in the first
+round in which it can be.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ class Phase:
 
     local: dict[int, list[Move]] = field(default_factory=lambda: defaultdict(list))
     messages: list[Message] = field(default_factory=list)
-    sent: set[tuple[int, Block]] = field(default_factory=set)
-    written: set[tuple[int, Block]] = field(default_factory=set)  # by messages
 
 
 def document_from(
@@ -66,7 +64,10 @@ class Rounds:
         self.buffers, self.chunk = buffers, chunk
         self.names: dict[Cell, Block] = {}
         self.cells: dict[tuple[int, Block], set[Cell]] = defaultdict(set)
-        self.phases = [Phase()]
+        self.phases: list[Phase] = []
+        self.sent: dict[tuple[int, Block], int] = {}  # the last phase with a message that reads a block of a rank,
+        self.written: dict[tuple[int, Block], int] = {}  # with a message that writes it,
+        self.moved: dict[tuple[int, Block], int] = {}  # and with a local move that reads or writes it
         self.in_rank_order = True  # whether all results combine the contributions in the order of the ranks
         self.new = itertools.count(buffers.ranks)
         for rank in range(buffers.ranks):
@@ -141,24 +142,32 @@ class Rounds:
             self.local(into.rank, Combine(self.names[other], name, order))
 
     def local(self, rank: int, move: Copy | Combine) -> None:
-        """Add a local move to the last phase, or to a new one."""
-        last, (source, to) = self.phases[-1], move[:2]
-        if {(rank, source), (rank, to)} & last.written or (rank, to) in last.sent:
-            self.phases.append(last := Phase())
-        last.local[rank].append(move)
+        """Add a local move to the first phase after all that it needs."""
+        source, to = (rank, move[0]), (rank, move[1])
+        after = max(self.written.get(source, -1), self.written.get(to, -1), self.sent.get(to, -1)) + 1
+        at = max(after, self.moved.get(source, 0), self.moved.get(to, 0))
+        self.moved[source] = self.moved[to] = at
+        self.phase(at).local[rank].append(move)
 
     def message(self, source: int, to: int, order: str | None, name: Block) -> None:
-        """Add a message to the last phase, or to a new one."""
-        last = self.phases[-1]
-        if {(source, name), (to, name)} & last.written:
-            self.phases.append(last := Phase())
-        last.sent.add((source, name))
-        last.written.add((to, name))
-        between = [each for each in last.messages if (each.source, each.to) == (source, to)]
+        """Add a message to the first phase after all that it needs."""
+        here, there = (source, name), (to, name)
+        after = max(self.written.get(here, -1), self.written.get(there, -1)) + 1
+        at = max(after, self.moved.get(here, 0), self.moved.get(there, 0), self.sent.get(there, 0))
+        self.sent[here] = max(at, self.sent.get(here, 0))
+        self.written[there] = at
+        messages = self.phase(at).messages
+        between = [each for each in messages if (each.source, each.to) == (source, to)]
         if between and between[-1].order == order:
             between[-1].blocks.append(name)
         else:
-            last.messages.append(Message(source, to, order, [name]))
+            messages.append(Message(source, to, order, [name]))
+
+    def phase(self, number: int) -> Phase:
+        """Return a phase; the last one may be new."""
+        while len(self.phases) <= number:
+            self.phases.append(Phase())
+        return self.phases[number]
 
     def finished(self) -> list[list[Round]]:
         """Return the rounds of each rank, after moves that give each block of the result its name."""
