@@ -16,7 +16,7 @@ A block is a number, or a list such as ``[1, 0]`` for the copy of block 0 on ran
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .moves import AFTER, BEFORE, Block, Combine, Copy, Move, Recv, Reduce, Round, Schedule, Send
@@ -38,15 +38,20 @@ def document_of(
     algorithm: Algorithm, ranks: int, root: int = 0, segments: int = 1, hosts: Hosts = None
 ) -> dict[str, Any]:
     """Return the schedule of all ranks as a document; ValueError if it depends on lengths that the caller gives."""
+    rounds = rounds_of(algorithm, ranks, root, segments, hosts)
+    parts = algorithm.parts(ranks, segments, hosts)
+    return assembled(algorithm.primitive.name, algorithm.name, ranks, root, parts, algorithm.ordered, rounds)
+
+
+def rounds_of(algorithm: Algorithm, ranks: int, root: int, segments: int, hosts: Hosts) -> list[list[Round]]:
+    """Return the rounds of each rank; ValueError if they depend on lengths that the caller gives."""
     if algorithm.needs_counts:
         raise ValueError(f"{algorithm} sends counts of blocks first, which a document does not have")
-    schedules = [algorithm.schedule(rank, ranks, root, segments, hosts) for rank in range(ranks)]
-    parts = algorithm.parts(ranks, segments, hosts)
-    return assembled(algorithm.primitive.name, algorithm.name, ranks, root, parts, algorithm.ordered, schedules)
+    return [list(algorithm.schedule(rank, ranks, root, segments, hosts)) for rank in range(ranks)]
 
 
 def assembled(
-    primitive: str, name: str, ranks: int, root: int, parts: int, ordered: bool, schedules: Iterable[Iterable[Round]]
+    primitive: str, name: str, ranks: int, root: int, parts: int, ordered: bool, rounds: Sequence[Sequence[Round]]
 ) -> dict[str, Any]:
     """Return the document of the rounds of all ranks."""
     return {
@@ -57,7 +62,7 @@ def assembled(
         "root": root,
         "parts": parts,
         "ordered": ordered,
-        "rounds": [[[written_move(move) for move in moves] for moves in schedule] for schedule in schedules],
+        "rounds": [[[written_move(move) for move in moves] for moves in each] for each in rounds],
     }
 
 

@@ -1,0 +1,79 @@
+"""Files with the schedule of all ranks, in several formats.
+
+Each format is a module with the function `write`, from a `pycoll.schedule.formats.plan.Plan` to the content of a file,
+and a function that reads this content.  What is read is a document (`pycoll.schedule.document`), so that all else needs
+to know only documents.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..document import text_of
+from . import chakra, goal, msccl, msccl_reader, mscclpp, mscclpp_reader
+from .messages import OnlyMessages
+from .plan import Plan
+from .rounds import document_from
+
+__all__ = ["ENDINGS", "FORMATS", "Format", "OnlyMessages", "files_written", "name_of", "read"]
+
+
+class Format(NamedTuple):
+    """How a file is written, as one text or as bytes for each rank, and what its name ends with."""
+
+    write: Callable[[Plan], str | list[bytes]]
+    ending: str
+
+
+FORMATS = {
+    "json": Format(lambda plan: text_of(plan.document()), ".json"),
+    "msccl": Format(msccl.write, ".xml"),
+    "mscclpp": Format(mscclpp.write, ".json"),
+    "goal": Format(goal.write, ".goal"),
+    "chakra": Format(chakra.write, ".et"),
+}
+ENDINGS = list(dict.fromkeys(each.ending for each in FORMATS.values()))
+
+
+def read(file: Path) -> dict[str, Any]:
+    """Return the document of a file.
+
+    Raises
+    ------
+    OnlyMessages
+        If the file has no blocks, and its messages are right.
+    ValueError
+        If the file is not of its format, or if it deadlocks, has a race, or does not compute its collective.
+    """
+    name = name_of(file)
+    if file.suffix == ".et":
+        found = chakra.read([each.read_bytes() for each in chakra.files_of(file)])
+    elif file.suffix == ".goal":
+        found = goal.read(file.read_text(encoding="utf-8"))
+    elif file.suffix == ".xml":
+        found = document_from(name, *msccl_reader.read(file.read_text(encoding="utf-8")))
+    else:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(found, dict) and "gpus" in found:
+            found = document_from(name, *mscclpp_reader.read(found))
+    if isinstance(found, OnlyMessages):
+        raise found
+    return found
+
+
+def name_of(file: Path) -> str:
+    """Return the name of the algorithm of a file."""
+    return file.name.split(".")[0] if file.suffix == ".et" else file.stem
+
+
+def files_written(plan: Plan, format: str, file: Path) -> dict[Path, bytes]:
+    """Return the content of each file of a format; a format with a file for each rank adds the rank to the name."""
+    content = FORMATS[format].write(plan)
+    if isinstance(content, str):
+        return {file: content.encode()}
+    return {
+        file.with_name(f"{name_of(file)}.{rank}{FORMATS[format].ending}"): each for rank, each in enumerate(content)
+    }

@@ -23,10 +23,10 @@ class Cell(NamedTuple):
 
     rank: int
     buffer: str
-    index: int
+    offset: int
 
     def __str__(self) -> str:
-        return f"{self.buffer}[{self.index}]"
+        return f"{self.buffer}[{self.offset}]"
 
 
 class Part(NamedTuple):
@@ -46,14 +46,14 @@ class Buffers:
     chunks: int
     in_place: bool
 
-    def cell(self, rank: int, buffer: str, index: int) -> Cell:
+    def cell(self, rank: int, buffer: str, offset: int) -> Cell:
         """Return a chunk of a buffer; in place, a chunk of the input and of the output is one cell."""
         name = self.primitive.name
         if self.in_place and name == "allgather" and buffer == INPUT:
-            return Cell(rank, OUTPUT, index + rank * self.chunks)
+            return Cell(rank, OUTPUT, offset + rank * self.chunks)
         if self.in_place and name != "allgather" and buffer == OUTPUT:
-            return Cell(rank, INPUT, index + (rank * self.chunks if name == "reduce_scatter" else 0))
-        return Cell(rank, buffer, index)
+            return Cell(rank, INPUT, offset + (rank * self.chunks if name == "reduce_scatter" else 0))
+        return Cell(rank, buffer, offset)
 
     def start(self, rank: int) -> dict[Cell, Part]:
         """Return what the cells of a rank hold at the start."""

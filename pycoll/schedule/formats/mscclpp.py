@@ -76,20 +76,19 @@ class _Writer:
         for move in moves:
             match move:
                 case Send(peer, blocks):
-                    to = self.landing[rank, peer][taken[rank, peer]]
+                    cells = self.landing[rank, peer][taken[rank, peer]]
                     taken[rank, peer] += 1
-                    pairs = [(self.places.cell(rank, block), cell) for block, cell in zip(blocks, to)]
+                    pairs = [(self.places.cell(rank, block), cell) for block, cell in zip(blocks, cells)]
                     puts += [self.put(rank, *run) for run in runs(pairs)]
                 case Recv(peer, blocks) | Reduce(peer, blocks):
                     found = self.landing[peer, rank][received[peer, rank]]
                     received[peer, rank] += 1
                     pairs = [(cell, self.places.cell(rank, block)) for block, cell in zip(blocks, found)]
                     for cell, to, count in runs([(cell, to) for cell, to in pairs if cell != to]):
-                        reduces = isinstance(move, Reduce)
-                        after += [self.local("re" if reduces else "copy", [to, cell] if reduces else [cell], to, count)]
-                        after += [NOP]
-                case Copy(block, to):
-                    self.add(rank, [self.local("copy", [self.places.cell(rank, block)], self.places.cell(rank, to))])
+                        name, of = ("re", [to, cell]) if isinstance(move, Reduce) else ("copy", [cell])
+                        after += [self.local(name, of, to, count), NOP]
+                case Copy(block, other):
+                    self.add(rank, [self.local("copy", [self.places.cell(rank, block)], self.places.cell(rank, other))])
                 case Combine(block, into):
                     cells = [self.places.cell(rank, each) for each in (into, block)]
                     self.add(rank, [self.local("re", cells, cells[0])])
@@ -107,16 +106,16 @@ class _Writer:
         remote = to.rank, to.buffer
         if remote not in self.remote[rank]:
             self.remote[rank].append(remote)
-        there = {"buffer_id": self.remote[rank].index(remote), "index": to.index, "size": count}
+        there = {"buffer_id": self.remote[rank].index(remote), "index": to.offset, "size": count}
         return {"name": "put", "src_buff": [_here(source, count)], "dst_buff": [there], "channel_type": MEMORY}
 
     def local(self, name: str, of: list[Cell], to: Cell, count: int = 1) -> Json:
-        found = {"name": name, "src_buff": [_here(cell, count) for cell in of], "dst_buff": [_here(to, count)]}
+        found: Json = {"name": name, "src_buff": [_here(cell, count) for cell in of], "dst_buff": [_here(to, count)]}
         return found | ({"reduce_op": "sum"} if name == "re" else {})
 
 
 def _here(cell: Cell, count: int) -> Json:
-    return {"type": cell.buffer, "index": cell.index, "size": count}
+    return {"type": cell.buffer, "index": cell.offset, "size": count}
 
 
 def write(plan: Plan) -> str:
@@ -136,7 +135,7 @@ def write(plan: Plan) -> str:
             | {"semaphores": []}
         )
     primitive = plan.algorithm.primitive.name
-    head = {"name": plan.algorithm.name, "collective": primitive.replace("_", ""), "protocol": "Simple"}
+    head: Json = {"name": plan.algorithm.name, "collective": primitive.replace("_", ""), "protocol": "Simple"}
     head |= {"inplace": writer.places.buffers.in_place, "reuse_resources": False, "num_threads_per_block": 1024}
     head |= {"use_double_scratch_buffer": False, "buffer_alignment": 16, "min_message_size": 0}
     return json.dumps(head | {"max_message_size": 2**64 - 1, "gpus": gpus}, indent=1) + "\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 
 from .cells import Buffers, Cell, buffers_of
@@ -13,7 +12,6 @@ Json = dict[str, Any]
 SIZES = {"i": "input_chunks", "o": "output_chunks", "s": "scratch_chunks"}
 SIGNALS = {"signal": True, "rlxsignal": False}  # whether they order memory
 WAITS = {"wait": True, "rlxwait": False}
-# The data operations: how many of the first sources are read as they are, and not as packets; the kinds of targets.
 PUTS = {"put", "pws", "pwsf", "get"}  # each source to its target
 SUMS = {"copy", "re", "res", "rre", "rres"}
 PACKETS = {  # the sources that are no packets, and the targets that are none
@@ -49,6 +47,7 @@ class Reader:
         self.released: dict[tuple[int, int], list[int]] = defaultdict(list)
 
     def read(self) -> list[Operation]:
+        """Return all operations, after those that they wait for are known."""
         for rank, gpu in enumerate(self.gpus):
             for block in gpu["threadblocks"]:
                 _ThreadBlock(self, rank, block).read()
@@ -59,6 +58,7 @@ class Reader:
         return self.operations
 
     def match_signals(self) -> None:
+        """Let each wait be after its signal."""
         for channel, waits in self.waits.items():
             signals = self.signals[channel]
             for number, (here, acquires) in enumerate(waits):
@@ -66,13 +66,14 @@ class Reader:
                     self.operations[here].lacks = f"a signal from rank {channel[1]}, which never comes"
                     continue
                 signal, releases = signals[number]
-                list_of = self.operations[here].after if acquires and releases else self.operations[here].waits
-                list_of.append(signal)
+                operation = self.operations[here]
+                (operation.after if acquires and releases else operation.waits).append(signal)
         for key, blocks in self.users.items():
             if len(blocks) > 1:
                 raise ValueError(f"rank {key[1]}: several thread blocks {key[0]} on a channel of rank {key[2]}")
 
     def match_packets(self) -> None:
+        """Let operations that read packets be after those that write them."""
         for here, cell in self.reads:
             if cell in self.writes:
                 self.operations[here].after.append(self.writes[cell])
@@ -80,7 +81,8 @@ class Reader:
                 self.operations[here].lacks = f"a packet in {cell}, which never comes"
 
     def match_barriers(self) -> None:
-        for (rank, barrier), blocks in self.barriers.items():
+        """Let the thread blocks of a barrier leave it after all have come."""
+        for (_, barrier), blocks in self.barriers.items():
             most = max(map(len, blocks.values()))
             for number in range(most):
                 here = [calls[number] for calls in blocks.values() if number < len(calls)]
@@ -91,6 +93,7 @@ class Reader:
                         self.operations[operation].lacks = missing
 
     def match_semaphores(self) -> None:
+        """Let each acquisition of a semaphore be after its release."""
         for (rank, semaphore), acquired in self.acquired.items():
             before = self.gpus[rank]["semaphores"][semaphore]["init_value"]
             released = self.released[rank, semaphore]
@@ -164,7 +167,9 @@ class _ThreadBlock:
     def key(self, op: Json, channel: int, mine: bool) -> tuple[Any, ...]:
         """Return the channel of a signal: the receiver, the sender, its type, and its number between them."""
         kind = op["channel_type"]
-        ids = [each for group in self.block["channels"] if group["channel_type"] == kind for each in group["channel_ids"]]
+        ids = [
+            each for group in self.block["channels"] if group["channel_type"] == kind for each in group["channel_ids"]
+        ]
         groups = [group for group in self.reader.gpus[self.rank]["channels"] if group["channel_type"] == kind]
         peers = [peer for group in groups for peer in group["connected_to"]]
         peer = peers[ids[channel]]
@@ -229,7 +234,7 @@ class _ThreadBlock:
 
     def cells(self, op: Json, buff: Json, here: int) -> list[Cell]:
         """Return the cells of a part of a buffer, of this rank or of another one."""
-        rank, kind = self.rank, buff.get("type")
+        rank, kind = self.rank, str(buff.get("type"))
         if "buffer_id" in buff:
             refs = [ref for ref in self.block["remote_buffer_refs"] if ref["access_channel_type"] == op["channel_type"]]
             ids = [each for ref in refs for each in ref["remote_buffer_ids"]]

@@ -15,12 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from ...base.numbers import MOST, listed
 from ..diagnosis import wrong_contributions
 from ..moves import Block
 from .cells import Buffers, Cell
+
+Queues = list[list[tuple[int, int]]]  # for each queue, an operation and one that makes room for it, by number
 
 
 class Assignment(NamedTuple):
@@ -70,11 +73,8 @@ def add_ends(operations: list[Operation], buffers: Buffers) -> None:
         operations.append(Operation(rank, "end", reads, last))
 
 
-def in_order(operations: Sequence[Operation], queues: Sequence[Sequence[tuple[int, int]]] = ()) -> list[int]:
-    """Return the numbers of operations in an order in which they can run; raise ValueError if there is none.
-
-    `queues` have pairs of operations, the second of which makes room for the first.
-    """
+def in_order(operations: Sequence[Operation], queues: Queues | tuple[()] = ()) -> list[int]:
+    """Return the numbers of operations in an order in which they can run; raise ValueError if there is none."""
     before = [{*each.after, *each.waits} for each in operations]
     for queue in queues:
         for blocked, frees in queue:
@@ -98,14 +98,14 @@ def in_order(operations: Sequence[Operation], queues: Sequence[Sequence[tuple[in
 
 def _stuck(operations: Sequence[Operation], before: Sequence[set[int]]) -> str:
     """Describe why operations cannot run: a message that never comes, or a circle; `before` is empty if one ran."""
-    for each, needed in zip(operations, before):
+    for each in operations:
         if each.lacks:
             return f"deadlock: {each} waits for {each.lacks}"
     chain = [next(number for number, needed in enumerate(before) if needed)]
     while chain.count(chain[-1]) == 1:
         chain.append(next(number for number in sorted(before[chain[-1]]) if before[number]))
     circle = [str(operations[number]) for number in chain[chain.index(chain[-1]) :]]
-    steps = [f"{one} waits for {other}" for one, other in zip(circle, circle[1:])]
+    steps = [f"{one} waits for {other}" for one, other in pairwise(circle)]
     more = [f"{len(steps) - MOST} more do so"] if len(steps) > MOST else []
     return f"deadlock: {listed([*steps[:MOST], *more])}"
 
@@ -188,9 +188,7 @@ def _name(value: Value) -> str:
     return f"{value.block}" + (f", chunk {value.chunk}" if value.chunk else "")
 
 
-def _check_output(
-    rank: int, cell: Cell, held: dict[Cell, Value], writers: dict[Cell, str], buffers: Buffers
-) -> None:
+def _check_output(rank: int, cell: Cell, held: dict[Cell, Value], writers: dict[Cell, str], buffers: Buffers) -> None:
     part, value = buffers.end(rank)[cell], held.get(cell)
     wanted = _name(Value(*part, ()))
     if value is None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from ..document import assembled, rounds_of
 from ..moves import Block, Blocks, Round
-from ..registry import Algorithm
+from ..registry import Algorithm, Hosts
 from .cells import COLLECTIVES, SCRATCH, Buffers, Cell
 
 
@@ -23,7 +24,25 @@ class Plan:
     rounds: Sequence[Sequence[Round]]
     nbytes: Callable[[Blocks], int]
     gamma: float
-    document: dict[str, Any]
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of the rounds."""
+        named = self.algorithm.primitive.name, self.algorithm.name
+        return assembled(*named, self.ranks, self.root, self.parts, self.algorithm.ordered, self.rounds)
+
+
+def plan_of(
+    algorithm: Algorithm,
+    ranks: int,
+    root: int = 0,
+    segments: int = 1,
+    hosts: Hosts = None,
+    nbytes: Callable[[Blocks], int] = len,
+    gamma: float = 0.0,
+) -> Plan:
+    """Return the plan of an algorithm; ValueError if it depends on lengths that the caller gives."""
+    rounds, parts = rounds_of(algorithm, ranks, root, segments, hosts), algorithm.parts(ranks, segments, hosts)
+    return Plan(algorithm, ranks, root, parts, rounds, nbytes, gamma)
 
 
 class Places:
@@ -72,4 +91,4 @@ def runs(pairs: Sequence[tuple[Cell, Cell]]) -> Iterator[tuple[Cell, Cell, int]]
 
 
 def _follows(one: tuple[Cell, Cell], other: tuple[Cell, Cell]) -> bool:
-    return all(cell._replace(index=cell.index + 1) == after for cell, after in zip(one, other))
+    return all(cell._replace(offset=cell.offset + 1) == after for cell, after in zip(one, other))

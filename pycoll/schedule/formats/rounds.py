@@ -1,9 +1,9 @@
 """From operations on chunks to rounds of moves on blocks.
 
-A cell has a place, a block has a name that sender and receiver share.  `Rounds` therefore keeps the name of each cell:
-a received block keeps the name that it has on the sender, and a copy is only a second cell with this name, until one of
-the two changes.  Names that would stand for two values are replaced by new ones, by a `Copy`.  Each move is in the first
-round in which it can be.
+A cell has a place, and a block has a name, which sender and receiver share.  `Rounds` therefore keeps the name of each
+cell.  A received block keeps the name that it has on the sender, and a copy is only a second cell with this name, until
+one of the two changes.  If a name would stand for two values, a `Copy` gives one of them a new name.  Each move is in
+the first round in which it can be.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from ..document import assembled
 from ..moves import AFTER, BEFORE, Block, Combine, Copy, Move, Recv, Reduce, Round, Send
 from .cells import Buffers, Cell
-from .operations import Operation, Step, add_ends, check_races, in_order, steps
+from .operations import Operation, Queues, Step, add_ends, check_races, in_order, steps
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Phase:
 
 
 def document_from(
-    name: str, buffers: Buffers, operations: list[Operation], queues: Sequence[Sequence[tuple[int, int]]] = ()
+    name: str, buffers: Buffers, operations: list[Operation], queues: Queues | tuple[()] = ()
 ) -> dict[str, Any]:
     """Return the document of operations; raise ValueError if they are wrong, or if no rounds of whole blocks do it."""
     add_ends(operations, buffers)
@@ -50,9 +50,8 @@ def document_from(
         found[step.values[0].chunk].add(step)
     first, *others = ([*each.finished()] for each in found)
     if any(rounds != first for rounds in others):
-        raise ValueError(
-            f"the schedule is right, but the {buffers.chunks} chunks of a block take different ways: pycoll moves whole blocks"
-        )
+        chunks = f"the {buffers.chunks} chunks of a block take different ways"
+        raise ValueError(f"the result is right, but {chunks}, and pycoll moves whole blocks")
     ordered = all(each.in_rank_order for each in found)
     return assembled(buffers.primitive.name, name, buffers.ranks, 0, buffers.parts, ordered, first)
 
