@@ -8,7 +8,7 @@ to know only documents.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from .messages import OnlyMessages
 from .plan import Plan
 from .rounds import document_from
 
-__all__ = ["ENDINGS", "FORMATS", "Format", "OnlyMessages", "files_written", "name_of", "read"]
+__all__ = ["ENDINGS", "FORMATS", "Format", "OnlyMessages", "files_written", "name_of", "parse", "read"]
 
 
 class Format(NamedTuple):
@@ -48,20 +48,22 @@ def read(file: Path) -> dict[str, Any]:
     ValueError
         If the file is not of its format, or if it deadlocks, has a race, or does not compute its collective.
     """
-    name = name_of(file)
-    if file.suffix == ".et":
-        found = chakra.read([each.read_bytes() for each in chakra.files_of(file)])
-    elif file.suffix == ".goal":
-        found = goal.read(file.read_text(encoding="utf-8"))
-    elif file.suffix == ".xml":
-        found = document_from(name, *msccl_reader.read(file.read_text(encoding="utf-8")))
-    else:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        if isinstance(found, dict) and "gpus" in found:
-            found = document_from(name, *mscclpp_reader.read(found))
-    if isinstance(found, OnlyMessages):
-        raise found
-    return found
+    files = chakra.files_of(file) if file.suffix == ".et" else [file]
+    return parse([each.read_bytes() for each in files], file.suffix, name_of(file))
+
+
+def parse(contents: Sequence[bytes], ending: str, name: str) -> dict[str, Any]:
+    """Return the document of the contents of files, see `read`."""
+    if ending == ".et":
+        return chakra.read(contents)
+    text = contents[0].decode()
+    if ending == ".goal":
+        goal.check(text)
+    if ending == ".xml":
+        return document_from(name, *msccl_reader.read(text))
+    found = json.loads(text)
+    is_plan = isinstance(found, dict) and "gpus" in found
+    return document_from(name, *mscclpp_reader.read(found)) if is_plan else found
 
 
 def name_of(file: Path) -> str:

@@ -92,8 +92,8 @@ def files_of(file: Path) -> list[Path]:
     return found
 
 
-def read(traces: Sequence[bytes]) -> Json | OnlyMessages:
-    """Return the document of the traces of all ranks; `OnlyMessages` if they have no blocks."""
+def read(traces: Sequence[bytes]) -> Json:
+    """Return the document of the traces of all ranks; raise `OnlyMessages` if they have no blocks."""
     nodes: list[Node] = []
     moves: list[tuple[int, Json]] = []  # the attributes of each node
     heads = set()
@@ -103,10 +103,8 @@ def read(traces: Sequence[bytes]) -> Json | OnlyMessages:
         _add_nodes(nodes, moves, rank, messages[1:])
     found = check_messages(nodes, len(traces))
     if heads == {None}:
-        return OnlyMessages(
-            f"all {found} messages between {len(traces)} ranks match, and all nodes end; the nodes have no blocks, so "
-            "nothing is known about the result"
-        )
+        matched = f"all {found} messages between {len(traces)} ranks match, and all nodes end"
+        raise OnlyMessages(f"{matched}; the nodes have no blocks, so nothing is known about the result")
     head, *others = heads
     if others or not isinstance(head, str):
         raise ValueError("the traces of the ranks have different attributes pycoll_schedule")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NoReturn
 
 from ..moves import Combine, Recv, Reduce, Send
 from .messages import Node, OnlyMessages, check_messages
@@ -59,14 +60,12 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield "}"
 
 
-def read(text: str) -> OnlyMessages:
-    """Check the messages of a schedule; raise ValueError if one does not match, or if there is a deadlock."""
+def check(text: str) -> NoReturn:
+    """Raise `OnlyMessages` if all messages of a schedule match, and ValueError if not, or if there is a deadlock."""
     nodes, ranks = _nodes(text)
     found = check_messages(nodes, ranks)
-    return OnlyMessages(
-        f"all {found} messages between {ranks} ranks match, and all operations end; GOAL has no blocks, so nothing is "
-        "known about the result"
-    )
+    matched = f"all {found} messages between {ranks} ranks match, and all operations end"
+    raise OnlyMessages(f"{matched}; GOAL has no blocks, so nothing is known about the result")
 
 
 def _nodes(text: str) -> tuple[list[Node], int]:

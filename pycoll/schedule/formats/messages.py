@@ -1,7 +1,8 @@
 """Graphs of messages without blocks, as in files of GOAL and Chakra: whether all messages match, and all nodes end.
 
 Messages are not buffered: a send and its receive end together, when both have started.  Between two ranks, messages
-with one tag match in the order of the file.
+with one tag match in the order in which they start.  This order must be known: each of them waits for the one before,
+or both wait for the same nodes, and start in the order of the file.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-from .operations import Operation, in_order
+from .operations import Operation, happening_before, in_order
+
+Way = tuple[int, int, int]  # a sender, a receiver and a tag
 
 
 class OnlyMessages(ValueError):
@@ -37,34 +41,41 @@ def check_messages(nodes: Sequence[Node], ranks: int) -> int:
     ends = [Operation(each.rank, each.place, after=[number]) for number, each in enumerate(nodes)]
     for number, node in enumerate(nodes):
         starts[number].after += [each + len(nodes) for each in node.after] + node.after_start
-    pairs = _pairs(nodes, ranks)
+    sends, receives = (_by_way(nodes, ranks, way) for way in ("send", "recv"))
+    pairs = [pair for way in sorted({*sends, *receives}) for pair in _matched(nodes, way, sends[way], receives[way])]
     for one, other in pairs:
         ends[one].after.append(other)
         ends[other].after.append(one)
-    in_order([*starts, *ends])
+    before = happening_before([*starts, *ends], in_order([*starts, *ends]))
+    for numbers in (*sends.values(), *receives.values()):
+        for one, other in pairwise(numbers):
+            same = (nodes[one].after, nodes[one].after_start) == (nodes[other].after, nodes[other].after_start)
+            if not same and not before[other] >> one & 1:
+                both = f"rank {nodes[one].rank}, {nodes[one].place} and {nodes[other].place}"
+                raise ValueError(f"race: {both} have one tag, and it is not known which of them starts first")
     return len(pairs)
 
 
-def _pairs(nodes: Sequence[Node], ranks: int) -> list[tuple[int, int]]:
-    sends: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-    receives: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+def _by_way(nodes: Sequence[Node], ranks: int, way: str) -> dict[Way, list[int]]:
+    """Return the sends or receives by sender, receiver and tag."""
+    found: dict[Way, list[int]] = defaultdict(list)
     for number, node in enumerate(nodes):
-        if node.way and (not 0 <= node.peer < ranks or node.peer == node.rank):
-            raise ValueError(f"rank {node.rank}, {node.place}: {node.peer} is not another one of {ranks} ranks")
-        if node.way == "send":
-            sends[node.rank, node.peer, node.tag].append(number)
-        elif node.way == "recv":
-            receives[node.peer, node.rank, node.tag].append(number)
-    pairs: list[tuple[int, int]] = []
-    for way in sorted({*sends, *receives}):
-        if len(sends[way]) != len(receives[way]):
-            more, what = max((sends[way], "receives"), (receives[way], "sends"), key=lambda each: len(each[0]))
-            node = nodes[more[min(len(sends[way]), len(receives[way]))]]
-            peer = way[1] if what == "receives" else way[0]
-            raise ValueError(f"rank {node.rank}, {node.place}: a message that rank {peer} never {what}")
-        pairs += zip(sends[way], receives[way])
-    for one, other in pairs:
-        if nodes[one].size != nodes[other].size:
-            both = [f"rank {nodes[each].rank}, {nodes[each].place}: {nodes[each].size} bytes" for each in (one, other)]
-            raise ValueError(f"a message has two sizes: {both[0]}; {both[1]}")
-    return pairs
+        if node.way == way:
+            if not 0 <= node.peer < ranks or node.peer == node.rank:
+                raise ValueError(f"rank {node.rank}, {node.place}: {node.peer} is not another one of {ranks} ranks")
+            source, to = (node.rank, node.peer) if way == "send" else (node.peer, node.rank)
+            found[source, to, node.tag].append(number)
+    return found
+
+
+def _matched(nodes: Sequence[Node], way: Way, sends: list[int], receives: list[int]) -> list[tuple[int, int]]:
+    if len(sends) != len(receives):
+        number = min(len(sends), len(receives))
+        here, peer, verb = (sends, way[1], "receives") if len(sends) > number else (receives, way[0], "sends")
+        node = nodes[here[number]]
+        raise ValueError(f"rank {node.rank}, {node.place}: a message that rank {peer} never {verb}")
+    for pair in zip(sends, receives):
+        one, other = (f"rank {nodes[each].rank}, {nodes[each].place}: {nodes[each].size} bytes" for each in pair)
+        if nodes[pair[0]].size != nodes[pair[1]].size:
+            raise ValueError(f"a message has two sizes: {one}; {other}")
+    return [*zip(sends, receives)]

@@ -110,19 +110,26 @@ def _stuck(operations: Sequence[Operation], before: Sequence[set[int]]) -> str:
     return f"deadlock: {listed([*steps[:MOST], *more])}"
 
 
+def happening_before(operations: Sequence[Operation], order: Sequence[int]) -> list[int]:
+    """Return the operations that happen before each one, as a bit set of their numbers."""
+    before = [0] * len(operations)
+    for number in order:
+        for each in operations[number].after:
+            before[number] |= before[each] | 1 << each
+    return before
+
+
 def check_races(operations: Sequence[Operation], order: Sequence[int]) -> None:
     """Raise ValueError if two operations access a cell, one of them writes it, and neither happens before the other."""
-    earlier = [0] * len(operations)  # bit sets of the operations that happen before each one
+    before = happening_before(operations, order)
     written: dict[Cell, int] = {}
     readers: dict[Cell, list[int]] = {}
     for number in order:
-        for each in operations[number].after:
-            earlier[number] |= earlier[each] | 1 << each
         reads, writes = _accessed(operations[number])
         for cell in {*reads, *writes}:
             others = [written[cell]] if cell in written else []
             for other in [*others, *(readers.get(cell, ()) if cell in writes else ())]:
-                if not earlier[number] >> other & 1:
+                if not before[number] >> other & 1:
                     both = f"{operations[other]} and {operations[number]}"
                     raise ValueError(f"race: {both} access {cell} of rank {cell.rank}, and neither waits for the other")
             if cell in writes:
