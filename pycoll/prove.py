@@ -31,7 +31,7 @@ from .compiler.program_key import ProgramKey
 from .compiler.programs import compiled
 from .primitives.direct import AND_SUFFIX, find_schedule
 from .schedule.costs import count, disagreements, missing_lines
-from .schedule.formats import OnlyMessages
+from .schedule.formats import NoAlgorithm
 from .schedule.neighborhood import OPTIONS, Neighborhood, add_options, described, neighborhood
 from .schedule.neighbors import Stencil, without_neighbors
 from .schedule.own_file import load, problem, registered
@@ -337,7 +337,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             steps = steps_of(find_schedule(*names[0]), options.steps, options.rank, options.bytes, topology)
         else:
             raise ValueError("--steps needs one algorithm, for example: allreduce ring --steps 4")
-    except OnlyMessages as proved:
+    except NoAlgorithm as proved:
         print(proved)
         return 0
     except (OSError, ValueError) as error:

@@ -32,7 +32,7 @@ def load(file: Path) -> list[tuple[str, str]]:
         If the file cannot be read.
     ValueError
         If the file is neither a Python file nor one with a schedule, if it raises an exception, or if it registers no
-        algorithm.  `formats.OnlyMessages` if its schedule has no blocks, but all of its messages are right.
+        algorithm.  `formats.NoAlgorithm` if its schedule is right, but has no blocks, or cuts those of pycoll.
     """
     with file.open("rb"):  # raises OSError if the file cannot be read, whatever its name
         pass
@@ -59,8 +59,8 @@ def _load_schedule(file: Path) -> tuple[str, str]:
     try:
         algorithm = algorithm_of(formats.read(file), formats.name_of(file))
         register_schedule(algorithm)
-    except formats.OnlyMessages as error:
-        raise formats.OnlyMessages(f"{file}: {error}") from None
+    except formats.NoAlgorithm as error:
+        raise formats.NoAlgorithm(f"{file}: {error}") from None
     except RecursionError:
         raise ValueError(f"--file {file}: it is nested too deeply") from None
     except ValueError as error:

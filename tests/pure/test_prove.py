@@ -179,7 +179,7 @@ def doubling(rank, size):
 
 def test_contributions_that_are_combined_twice():
     assert words("allreduce", doubling, 3, ordered=False).endswith(
-        "rank 0, block 0: the result combines the contribution of rank 0 more than once"
+        "rank 0, block 0: the result combines the contribution of rank 0 more than once, first in round 2 of rank 0"
     )
 
 

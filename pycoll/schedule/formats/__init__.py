@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from ..document import text_of
 from . import chakra, goal, msccl, msccl_reader, mscclpp, mscclpp_reader
-from .messages import OnlyMessages
+from .operations import NoAlgorithm
 from .plan import Plan
 from .rounds import document_from
 
-__all__ = ["ENDINGS", "FORMATS", "Format", "OnlyMessages", "files_written", "name_of", "parse", "read"]
+__all__ = ["ENDINGS", "FORMATS", "Format", "NoAlgorithm", "files_written", "name_of", "parse", "read"]
 
 
 class Format(NamedTuple):
@@ -43,8 +43,8 @@ def read(file: Path) -> dict[str, Any]:
 
     Raises
     ------
-    OnlyMessages
-        If the file has no blocks, and its messages are right.
+    NoAlgorithm
+        If the file is right, but has no blocks, or cuts the blocks of pycoll.
     ValueError
         If the file is not of its format, or if it deadlocks, has a race, or does not compute its collective.
     """

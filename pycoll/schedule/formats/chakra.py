@@ -21,7 +21,8 @@ from typing import Any
 
 from ..document import written_move
 from ..moves import Combine, Recv, Reduce, Send
-from .messages import Node, OnlyMessages, check_messages
+from .messages import Node, check_messages
+from .operations import NoAlgorithm
 from .plan import Plan
 from .protobuf import decoded, encoded, number, numbers, read_bytes, text
 
@@ -93,7 +94,7 @@ def files_of(file: Path) -> list[Path]:
 
 
 def read(traces: Sequence[bytes]) -> Json:
-    """Return the document of the traces of all ranks; raise `OnlyMessages` if they have no blocks."""
+    """Return the document of the traces of all ranks; raise `NoAlgorithm` if they have no blocks."""
     nodes: list[Node] = []
     moves: list[tuple[int, Json]] = []  # the attributes of each node
     heads = set()
@@ -104,7 +105,7 @@ def read(traces: Sequence[bytes]) -> Json:
     found = check_messages(nodes, len(traces))
     if heads == {None}:
         matched = f"all {found} messages between {len(traces)} ranks match, and all nodes end"
-        raise OnlyMessages(f"{matched}; the nodes have no blocks, so nothing is known about the result")
+        raise NoAlgorithm(f"{matched}; the nodes have no blocks, so nothing is known about the result")
     head, *others = heads
     if others or not isinstance(head, str):
         raise ValueError("the traces of the ranks have different attributes pycoll_schedule")

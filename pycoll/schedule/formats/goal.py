@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from ..moves import Combine, Recv, Reduce, Send
-from .messages import Node, OnlyMessages, check_messages
+from .messages import Node, check_messages
+from .operations import NoAlgorithm
 from .plan import Plan
 
 _LABEL = "[a-zA-Z][a-zA-Z0-9_]*"
@@ -61,11 +62,11 @@ def _lines(plan: Plan) -> Iterator[str]:
 
 
 def check(text: str) -> NoReturn:
-    """Raise `OnlyMessages` if all messages of a schedule match, and ValueError if not, or if there is a deadlock."""
+    """Raise `NoAlgorithm` if all messages of a schedule match, and ValueError if not, or if there is a deadlock."""
     nodes, ranks = _nodes(text)
     found = check_messages(nodes, ranks)
     matched = f"all {found} messages between {ranks} ranks match, and all operations end"
-    raise OnlyMessages(f"{matched}; GOAL has no blocks, so nothing is known about the result")
+    raise NoAlgorithm(f"{matched}; GOAL has no blocks, so nothing is known about the result")
 
 
 def _nodes(text: str) -> tuple[list[Node], int]:

@@ -17,10 +17,6 @@ from .operations import Operation, happening_before, in_order
 Way = tuple[int, int, int]  # a sender, a receiver and a tag
 
 
-class OnlyMessages(ValueError):
-    """Raised instead of a result for a file without blocks, of which only the messages are proved."""
-
-
 @dataclass
 class Node:
     """A node of the graph of a rank; `place` tells where it is in the file."""

@@ -118,30 +118,38 @@ class _ThreadBlock:
         self.lanes: dict[int, int] = {}  # the last operation in the background of each channel of type port
 
     def read(self) -> None:
+        """Add the operations."""
         for at, op in enumerate(self.block["ops"]):
-            name = op["name"]
-            here = self.add(f"step {at} ({name})")
-            if name in ("nop", "barrier"):
-                self.synchronize(here, op)
-            elif name in SIGNALS:
-                for channel in op["channel_ids"]:
-                    self.signal(here, op, channel, SIGNALS[name])
-            elif name in WAITS:
-                for channel in op["channel_ids"]:
-                    key = self.key(op, channel, mine=False)
-                    self.reader.waits[key].append((here, WAITS[name]))
-                    self.reader.users["wait", self.rank, key[1], key[3:]].add(self.block["id"])
-            elif name == "flush":
-                lanes = [self.lanes[channel] for channel in op["channel_ids"] if channel in self.lanes]
-                self.operations[here].after += lanes
-            elif name in ("sem_acquire", "sem_release"):
-                held = self.reader.acquired if name == "sem_acquire" else self.reader.released
-                for semaphore in op["semaphore_ids"]:
-                    held[self.rank, semaphore].append(here)
-            elif name in PUTS | SUMS or name in PACKETS:
-                self.data(here, op)
-            else:
-                raise ValueError(f"{self.operations[here]}: this operation is not read")
+            here = self.add(f"step {at} ({op['name']})")
+            try:
+                self.interpret(here, op)
+            except (LookupError, TypeError) as error:
+                why = "it lacks a field, or names a channel or a buffer that its thread block does not have"
+                raise ValueError(f"{self.operations[here]}: {why} ({type(error).__name__}: {error})") from None
+
+    def interpret(self, here: int, op: Json) -> None:
+        """Find out what an operation does, and for what it waits."""
+        name = op["name"]
+        if name in ("nop", "barrier"):
+            self.synchronize(here, op)
+        elif name in SIGNALS:
+            for channel in op["channel_ids"]:
+                self.signal(here, op, channel, SIGNALS[name])
+        elif name in WAITS:
+            for channel in op["channel_ids"]:
+                key = self.key(op, channel, mine=False)
+                self.reader.waits[key].append((here, WAITS[name]))
+                self.reader.users["wait", self.rank, key[1], key[3:]].add(self.block["id"])
+        elif name == "flush":
+            self.operations[here].after += [self.lanes[each] for each in op["channel_ids"] if each in self.lanes]
+        elif name in ("sem_acquire", "sem_release"):
+            held = self.reader.acquired if name == "sem_acquire" else self.reader.released
+            for semaphore in op["semaphore_ids"]:
+                held[self.rank, semaphore].append(here)
+        elif name in PUTS | SUMS or name in PACKETS:
+            self.data(here, op)
+        else:
+            raise ValueError(f"{self.operations[here]}: this operation is not read")
 
     def add(self, place: str) -> int:
         """Add an operation, after the last synchronization; return its number."""
@@ -172,8 +180,9 @@ class _ThreadBlock:
         ]
         groups = [group for group in self.reader.gpus[self.rank]["channels"] if group["channel_type"] == kind]
         peers = [peer for group in groups for peer in group["connected_to"]]
-        peer = peers[ids[channel]]
-        number = peers[: ids[channel]].count(peer)
+        at = _item(ids, channel)
+        peer = _item(peers, at)
+        number = peers[:at].count(peer)
         return (peer, self.rank, kind, number) if mine else (self.rank, peer, kind, number)
 
     def signal(self, here: int, op: Json, channel: int, releases: bool) -> None:
@@ -199,12 +208,13 @@ class _ThreadBlock:
         sources = [self.cells(op, buff, here) for buff in op["src_buff"]]
         targets = [self.cells(op, buff, here) for buff in op["dst_buff"]]
         sizes = {len(cells) for cells in (*sources, *targets)}
-        if len(sizes) != 1 or not sources or not targets:
+        if len(sizes) != 1 or (name in PUTS and len(sources) not in (1, len(targets))):
             raise ValueError(f"{self.operations[here]}: the buffers have different sizes")
+        self.operations[here].place = self.operations[here].place.replace(f"({name})", f"({name} {targets[0][0]})")
         port = op.get("channel_type") == "port"
         if name in PUTS or name == "ppkt":
-            pairs = list(zip(sources if len(sources) > 1 else sources * len(targets), targets, strict=True))
-            for number, (source, to) in enumerate(pairs):
+            sources = sources if len(sources) > 1 else sources * len(targets)
+            for number, (source, to) in enumerate(zip(sources, targets)):
                 found = [Assignment((b,), (a,)) for a, b in zip(source, to)]
                 done = self.background(here, op["channel_ids"][number], found) if port else here
                 self.operations[here].assignments += [] if port else found
@@ -238,14 +248,19 @@ class _ThreadBlock:
         if "buffer_id" in buff:
             refs = [ref for ref in self.block["remote_buffer_refs"] if ref["access_channel_type"] == op["channel_type"]]
             ids = [each for ref in refs for each in ref["remote_buffer_ids"]]
-            remote = self.reader.gpus[self.rank]["remote_buffers"][ids[buff["buffer_id"]]]
+            remote = _item(self.reader.gpus[self.rank]["remote_buffers"], _item(ids, buff["buffer_id"]))
             rank, kind = remote["rank"], remote["type"]
-        size = self.reader.gpus[rank][SIZES[kind]]
+        size = _item(self.reader.gpus, rank)[SIZES[kind]]
         indices = range(buff["index"], buff["index"] + buff["size"])
         if buff["index"] < 0 or not indices or indices[-1] >= size:
             where = f"{kind}[{buff['index']}] to {kind}[{indices[-1] if indices else '?'}]"
             raise ValueError(f"{self.operations[here]}: {where} is outside of the {size} chunks of rank {rank}")
         return [self.reader.buffers.cell(rank, kind, index) for index in indices]
+
+
+def _item(items: list[Any], index: int) -> Any:
+    """Return an item of a list; a negative index is none."""
+    return items[index if index >= 0 else len(items)]
 
 
 def read(plan: Any) -> tuple[Buffers, list[Operation]]:

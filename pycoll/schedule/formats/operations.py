@@ -26,6 +26,10 @@ from .cells import Buffers, Cell
 Queues = list[list[tuple[int, int]]]  # for each queue, an operation and one that makes room for it, by number
 
 
+class NoAlgorithm(ValueError):
+    """Raised for a file that is right, but is no algorithm of pycoll; the text says what is proved."""
+
+
 class Assignment(NamedTuple):
     """The sum of the cells `of`, from left to right, replaces each of the cells `to`; none of them is only read."""
 

@@ -17,7 +17,7 @@ from typing import Any
 from ..document import assembled
 from ..moves import AFTER, BEFORE, Block, Combine, Copy, Move, Recv, Reduce, Round, Send
 from .cells import Buffers, Cell
-from .operations import Operation, Queues, Step, add_ends, check_races, in_order, steps
+from .operations import NoAlgorithm, Operation, Queues, Step, add_ends, check_races, in_order, steps
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Phase:
 def document_from(
     name: str, buffers: Buffers, operations: list[Operation], queues: Queues | tuple[()] = ()
 ) -> dict[str, Any]:
-    """Return the document of operations; raise ValueError if they are wrong, or if no rounds of whole blocks do it."""
+    """Return the document of operations; raise ValueError if they are wrong, or `NoAlgorithm` if they cut blocks."""
     add_ends(operations, buffers)
     order = in_order(operations, queues)
     check_races(operations, order)
@@ -51,7 +51,9 @@ def document_from(
     first, *others = ([*each.finished()] for each in found)
     if any(rounds != first for rounds in others):
         chunks = f"the {buffers.chunks} chunks of a block take different ways"
-        raise ValueError(f"the result is right, but {chunks}, and pycoll moves whole blocks")
+        raise NoAlgorithm(
+            f"each rank gets its result, but {chunks}; pycoll cannot run this, because it moves whole blocks"
+        )
     ordered = all(each.in_rank_order for each in found)
     return assembled(buffers.primitive.name, name, buffers.ranks, 0, buffers.parts, ordered, first)
 

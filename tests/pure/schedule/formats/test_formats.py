@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from pycoll.schedule.document import algorithm_of
-from pycoll.schedule.formats import FORMATS, OnlyMessages, parse
+from pycoll.schedule.formats import FORMATS, NoAlgorithm, parse
 from pycoll.schedule.formats.cells import COLLECTIVES
 from pycoll.schedule.formats.plan import plan_of
 from pycoll.schedule.own_file import problem
@@ -52,7 +52,7 @@ def test_every_algorithm_comes_back(algorithm, ranks):
             with pytest.raises(ValueError, match=f"has no name for {algorithm.primitive.name}"):
                 FORMATS[format].write(plan)
         elif format == "goal":
-            with pytest.raises(OnlyMessages, match=f"messages between {ranks} ranks match, and all operations end"):
+            with pytest.raises(NoAlgorithm, match=f"messages between {ranks} ranks match, and all operations end"):
                 read_back(contents(plan, format), format)
         else:
             found = read_back(contents(plan, format), format)
@@ -170,7 +170,7 @@ def test_no_wrong_file_is_proved(format, alter, run, plans):
             found = read_back([text.encode()], format)
             if problem(found, found.only[0]):
                 raise ValueError("wrong")
-        except OnlyMessages:
+        except NoAlgorithm:
             pass
         except ValueError:
             refused += 1
