@@ -6,8 +6,8 @@ the last of these have written, and a ``put`` that no ``nop`` separates from its
 ``wait`` order memory, ``rlxsignal`` and ``rlxwait`` do not.  Channels of type ``port`` work in the background, each in
 order; ``flush`` waits for a channel.  Packets (``pkt``) carry flags, and a reader waits for them.
 
-Operations with a switch (``glres``, ``gstore``), pipelines, and groups of thread blocks that share an operation are not
-read.
+If groups of thread blocks share operations, each of them has slices of the chunks, and chunks are counted in slices.
+Operations with a switch (``glres``, ``gstore``) and pipelines are not read.
 
 `write` makes plans of one thread block for each rank.  A message is a ``put`` and a ``signal`` on the sender, and a
 ``wait`` on the receiver.  It goes to scratch memory of its own, from where the receiver copies or reduces it, or to its

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import Any
 
@@ -12,7 +13,7 @@ Json = dict[str, Any]
 SIZES = {"i": "input_chunks", "o": "output_chunks", "s": "scratch_chunks"}
 SIGNALS = {"signal": True, "rlxsignal": False}  # whether they order memory
 WAITS = {"wait": True, "rlxwait": False}
-PUTS = {"put", "pws", "pwsf", "get"}  # each source to its target
+PUTS = {"put", "pws", "pwsf", "get", "ppkt", "rppkt"}  # each source to its target, or one source to all
 SUMS = {"copy", "re", "res", "rre", "rres"}
 PACKETS = {  # the sources that are no packets, and the targets that are none
     "ppkt": (1, 0),
@@ -34,7 +35,9 @@ class Reader:
         ranks = len(self.gpus)
         if [gpu["id"] for gpu in self.gpus] != [*range(ranks)]:
             raise ValueError(f'the ids of "gpus" are not 0 to {ranks - 1}')
-        counts = [gpu[name] for gpu in self.gpus for name in ("input_chunks", "output_chunks")]
+        ops = [op for gpu in self.gpus for block in gpu["threadblocks"] for op in block["ops"] if "tbg_info" in op]
+        self.slices = math.lcm(*(op["tbg_info"]["tbg_size"] for op in ops))  # of each chunk
+        counts = [gpu[name] * self.slices for gpu in self.gpus for name in ("input_chunks", "output_chunks")]
         self.buffers: Buffers = buffers_of(plan["collective"], ranks, counts, plan["inplace"])
         self.operations: list[Operation] = []
         self.signals: dict[tuple[Any, ...], list[tuple[int, bool]]] = defaultdict(list)  # by channel
@@ -202,8 +205,6 @@ class _ThreadBlock:
 
     def data(self, here: int, op: Json) -> None:
         """Add the assignments of an operation on data."""
-        if "tbg_info" in op:
-            raise ValueError(f"{self.operations[here]}: groups of thread blocks are not read")
         name = op["name"]
         sources = [self.cells(op, buff, here) for buff in op["src_buff"]]
         targets = [self.cells(op, buff, here) for buff in op["dst_buff"]]
@@ -212,7 +213,7 @@ class _ThreadBlock:
             raise ValueError(f"{self.operations[here]}: the buffers have different sizes")
         self.operations[here].place = self.operations[here].place.replace(f"({name})", f"({name} {targets[0][0]})")
         port = op.get("channel_type") == "port"
-        if name in PUTS or name == "ppkt":
+        if name in PUTS:
             sources = sources if len(sources) > 1 else sources * len(targets)
             for number, (source, to) in enumerate(zip(sources, targets)):
                 found = [Assignment((b,), (a,)) for a, b in zip(source, to)]
@@ -255,7 +256,12 @@ class _ThreadBlock:
         if buff["index"] < 0 or not indices or indices[-1] >= size:
             where = f"{kind}[{buff['index']}] to {kind}[{indices[-1] if indices else '?'}]"
             raise ValueError(f"{self.operations[here]}: {where} is outside of the {size} chunks of rank {rank}")
-        return [self.reader.buffers.cell(rank, kind, index) for index in indices]
+        slices = range(indices[0] * self.reader.slices, (indices[-1] + 1) * self.reader.slices)
+        if "tbg_info" in op:
+            group = op["tbg_info"]
+            length = len(slices) // group["tbg_size"]
+            slices = slices[group["tb_id"] * length :][:length]
+        return [self.reader.buffers.cell(rank, kind, index) for index in slices]
 
 
 def _item(items: list[Any], index: int) -> Any:

@@ -178,6 +178,24 @@ def test_signals_that_do_not_order_memory(change):
         imported(plan("allreduce", lambda rank: reads_and_puts(rank, **change), (2, 4, 4, 0)))
 
 
+def shared(rank, size=1):
+    """Two thread blocks that share the messages of an all-gather, each with its own half."""
+    info = [{"tbg_info": {"tb_id": block, "tbg_size": 2}} for block in range(2)]
+    ready = [op("copy", [here("i", 0, size)], [here("s", 0, size)], **each) for each in info]
+    puts = [[op("put", [here("s", k)], [there(0, rank * size + k)], **each) for k in range(size)] for each in info]
+    return [[one, NOP, *put, NOP, signals("signal", 0), signals("wait", 0)] for one, put in zip(ready, puts)]
+
+
+def test_thread_blocks_that_share_operations():
+    assert not problem(imported(plan("allgather", shared, (2, 1, 2, 1), remote="o")), 2)
+
+
+def test_thread_blocks_that_share_operations_in_different_ways():
+    found = plan("allgather", lambda rank: shared(rank, 2), (2, 2, 4, 2), remote="o")
+    with pytest.raises(ValueError, match=r"race: rank 0, thread block \d.*copy.* and rank 0, thread block \d.*put"):
+        imported(found)
+
+
 @pytest.mark.parametrize(
     ("change", "error"),
     [
@@ -190,7 +208,6 @@ def test_signals_that_do_not_order_memory(change):
         (signals("signal", -1), r"step 0 \(signal\): it lacks a field, or names a channel or a buffer"),
         (op("copy", [here("i", 4)], [here("i", 0)]), r"i\[4\] to i\[4\] is outside of the 4 chunks of rank 0"),
         (op("copy", [here("i", 0, 2)], [here("i", 0)]), "the buffers have different sizes"),
-        (op("copy", [here("i", 0)], [here("i", 0)], tbg_info={}), "groups of thread blocks are not read"),
     ],
 )
 def test_a_wrong_plan_names_the_step(change, error):
