@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..document import MOST_PARTS
 from ..moves import Block
 from ..registry import PRIMITIVES, Primitive
 
@@ -77,8 +78,8 @@ def buffers_of(collective: str, ranks: int, counts: Sequence[int], in_place: boo
     if name not in COLLECTIVES:
         raise ValueError(f"the collective {collective!r} is not one of: {', '.join(COLLECTIVES)}")
     most = max(counts, default=0)
-    if most < 1:
-        raise ValueError("the buffers have no chunks")
+    if not 0 < most <= max(MOST_PARTS, ranks**2):
+        raise ValueError(f"the buffers have {most} chunks, which is not a number from 1 to {max(MOST_PARTS, ranks**2)}")
     if PRIMITIVES[name].cuts:
         return Buffers(PRIMITIVES[name], ranks, most, 1, in_place)
     if most % ranks:

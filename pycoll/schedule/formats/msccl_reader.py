@@ -13,7 +13,7 @@ ROOM = {"Simple": 2, "LL": 8, "LL128": 8}  # sends in a queue of 8 slots, of whi
 SENDS, RECEIVES = ("s", "rcs", "rrs", "rrcs"), ("r", "rcs", "rrc", "rrs", "rrcs")
 TYPES = ("s", "r", "rcs", "rrc", "rrs", "rrcs", "cpy", "re", "nop")
 SIZES = {INPUT: "i_chunks", OUTPUT: "o_chunks", SCRATCH: "s_chunks"}
-MOST = 1 << 20  # chunks of a message
+RECEIVED = "received"  # the buffer of cells of a message that is not known yet
 Element = ElementTree.Element
 Way = tuple[int, int, int]  # a sender, a receiver and a channel
 
@@ -85,10 +85,8 @@ class _Reader:
         if count < 1:
             raise ValueError(f"{operation}: cnt={count} is less than 1")
         for each in range(count):
-            sent, received = Cell(operation.rank, "sent", here * MOST + each), Cell(0, "received", each)
-            source = (
-                self.cell(step, "src", each, operation) if kind in ("s", "rrc", "rrs", "rrcs", "cpy", "re") else None
-            )
+            sent, received = Cell(operation.rank, f"sent by {here}", each), Cell(-1, RECEIVED, each)
+            source = self.cell(step, "src", each, operation) if kind not in ("r", "rcs") else None
             to = self.cell(step, "dst", each, operation) if kind not in ("s", "rrs") else None
             of = {"re": (to, source), "r": (received,), "rcs": (received,), "s": (source,), "cpy": (source,)}
             cells = of.get(kind, (source, received))
@@ -143,11 +141,11 @@ class _Reader:
 
 
 def _received(assignment: Assignment, source: int, sender: int) -> Assignment:
-    cells = (
-        Cell(source, "sent", sender * MOST + cell.offset) if cell.buffer == "received" else cell
-        for cell in assignment.of
+    """Return an assignment that reads what an operation has sent."""
+    sent = (Cell(source, f"sent by {sender}", cell.offset) for cell in assignment.of)
+    return assignment._replace(
+        of=tuple(new if old.buffer == RECEIVED else old for old, new in zip(assignment.of, sent))
     )
-    return assignment._replace(of=tuple(cells))
 
 
 def _number(element: Element, name: str, default: int | None = None) -> int:

@@ -23,7 +23,7 @@ from ..diagnosis import wrong_contributions
 from ..moves import Block
 from .cells import Buffers, Cell
 
-Queues = list[list[tuple[int, int]]]  # for each queue, an operation and one that makes room for it, by number
+Queues = Sequence[Sequence[tuple[int, int]]]  # for each queue, operations, and those that make room for them
 
 
 class NoAlgorithm(ValueError):
@@ -77,7 +77,7 @@ def add_ends(operations: list[Operation], buffers: Buffers) -> None:
         operations.append(Operation(rank, "end", reads, last))
 
 
-def in_order(operations: Sequence[Operation], queues: Queues | tuple[()] = ()) -> list[int]:
+def in_order(operations: Sequence[Operation], queues: Queues = ()) -> list[int]:
     """Return the numbers of operations in an order in which they can run; raise ValueError if there is none."""
     before = [{*each.after, *each.waits} for each in operations]
     for queue in queues:

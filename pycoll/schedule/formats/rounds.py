@@ -38,9 +38,7 @@ class Phase:
     messages: list[Message] = field(default_factory=list)
 
 
-def document_from(
-    name: str, buffers: Buffers, operations: list[Operation], queues: Queues | tuple[()] = ()
-) -> dict[str, Any]:
+def document_from(name: str, buffers: Buffers, operations: list[Operation], queues: Queues = ()) -> dict[str, Any]:
     """Return the document of operations; raise ValueError if they are wrong, or `NoAlgorithm` if they cut blocks."""
     add_ends(operations, buffers)
     order = in_order(operations, queues)
@@ -84,14 +82,13 @@ class Rounds:
             return
         target, operands = next((cell for cell in to if cell.rank == rank), to[0]), list(of)
         if len(of) > 1:
-            if target.rank != rank:
-                target = self.temporary(rank)
-            if target in of[1:2] or (of[0].rank != rank and of[1].rank == rank):
+            target = target if target.rank == rank else self.temporary(rank)
+            if of[1] == target or (of[0].rank != rank and of[1].rank == rank):  # operands of a sum can be exchanged
                 operands[:2], values[:2] = operands[1::-1], values[1::-1]
-            for number, cell in enumerate(operands[1:], 1):
-                if cell == target:
-                    operands[number] = self.temporary(rank)
-                    self.move(cell, operands[number])
+            if target in operands[1:]:
+                kept = self.temporary(rank)
+                self.move(target, kept)
+                operands[1:] = [kept if cell == target else cell for cell in operands[1:]]
         self.move(operands[0], target)
         total = values[0]
         for cell, value in zip(operands[1:], values[1:]):
