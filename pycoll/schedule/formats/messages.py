@@ -1,8 +1,9 @@
 """Graphs of messages without blocks, as in files of GOAL and Chakra: whether all messages match, and all nodes end.
 
-Messages are not buffered: a send and its receive end together, when both have started.  Between two ranks, messages
-with one tag match in the order in which they start.  This order must be known: each of them waits for the one before,
-or both wait for the same nodes, and start in the order of the file.
+Messages are not buffered: a send and its receive end when both have started.  Between two ranks, messages with one tag
+match in the order in which they start, and end in this order.  A node starts when it waits for nothing more; those that
+can start together do so in the order of the file.  The order of messages with one tag must not depend on time: whatever
+a message waits for happens before the next one can start.
 """
 
 from __future__ import annotations
@@ -42,13 +43,14 @@ def check_messages(nodes: Sequence[Node], ranks: int) -> int:
     for one, other in pairs:
         ends[one].after.append(other)
         ends[other].after.append(one)
+    in_turn = [pair for numbers in (*sends.values(), *receives.values()) for pair in pairwise(numbers)]
+    for one, other in in_turn:
+        ends[other].after.append(one + len(nodes))
     before = happening_before([*starts, *ends], in_order([*starts, *ends]))
-    for numbers in (*sends.values(), *receives.values()):
-        for one, other in pairwise(numbers):
-            same = (nodes[one].after, nodes[one].after_start) == (nodes[other].after, nodes[other].after_start)
-            if not same and not before[other] >> one & 1:
-                both = f"rank {nodes[one].rank}, {nodes[one].place} and {nodes[other].place}"
-                raise ValueError(f"race: {both} have one tag, and it is not known which of them starts first")
+    for one, other in in_turn:
+        if not all(before[other] >> needed & 1 for needed in starts[one].after):
+            both = f"rank {nodes[one].rank}, {nodes[one].place} and {nodes[other].place}"
+            raise ValueError(f"race: {both} have one tag, and it is not known which of them starts first")
     return len(pairs)
 
 

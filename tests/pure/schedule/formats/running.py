@@ -192,25 +192,26 @@ def run_goal(text, draw):
             nodes[rank, words[0]][1].add((rank, words[2]))
         elif len(words) > 2:
             nodes[rank, words[0]] = words[1:], set()
-    while len(started) < len(nodes):
-        ready = [key for key, (_, needed) in nodes.items() if key not in started and needed <= ended]
-        first = {}
-        for key in ready:  # those that wait for the same ones start in the order of the file
-            first.setdefault((key[0], frozenset(nodes[key][1])), key)
-        if not first:
+    pending = defaultdict(list)  # the nodes that can end, in the order in which they do so if they have one tag
+    while len(ended) < len(nodes):
+        for key, ((kind, *words), needed) in nodes.items():
+            if key in started or not needed <= ended:
+                continue
+            started.add(key)
+            if kind == "calc":
+                pending[key].append(key)
+                continue
+            here, peer, way = key[0], int(words[2]), kind == "recv"
+            sends, receives = queue = queues[(peer, here, words[4]) if way else (here, peer, words[4])]
+            queue[way].append((key, words[0]))
+            if sends and receives:
+                (one, size), (other, wanted) = sends.pop(0), receives.pop(0)
+                assert size == wanted
+                pending[id(sends)].append(one)
+                pending[id(receives)].append(other)
+        ready = [each for each in pending.values() if each]
+        if not ready:
             raise Stuck
-        key = draw.choice(list(first.values()))
-        started.add(key)
-        kind, *words = nodes[key][0]
-        if kind == "calc":
-            ended.add(key)
-            continue
-        here, peer, way = key[0], int(words[2]), kind == "recv"
-        sends, receives = queue = queues[(peer, here, words[4]) if way else (here, peer, words[4])]
-        queue[way].append((key, words[0]))
-        while sends and receives:
-            (one, size), (other, wanted) = sends.pop(0), receives.pop(0)
-            assert size == wanted
-            ended |= {one, other}
+        ended.add(draw.choice(ready).pop(0))
     if any(sends or receives for sends, receives in queues.values()):
         raise Stuck
