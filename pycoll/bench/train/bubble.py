@@ -52,13 +52,13 @@ class Sleeper:
         return dy, lambda: self.sleep(self.seconds)
 
 
-def measure(name: str, options: argparse.Namespace, comm: MPI.Intracomm) -> float:
-    """Return the bubble of a schedule, the median of several steps."""
+def measure(name: str, options: argparse.Namespace, comm: MPI.Intracomm) -> tuple[float, float]:
+    """Return the bubble of a schedule, and the seconds of a step: medians of several steps."""
     chunks = [Sleeper(1e-3 * options.ms / count) for count in [chunks_of(name)] for _ in range(count)]
     batch = np.zeros((options.micro_batches, options.activation_kb * 128))
     loss = lambda y, targets: (0.0, y)  # noqa: E731
     pipeline = Pipeline(chunks, loss, comm=comm, schedule=name, micro_batches=options.micro_batches)
-    bubbles = []
+    found = []
     for _ in range(options.rounds + 1):  # the first step warms up
         before = sum(chunk.slept for chunk in chunks)
         pycoll.barrier(comm=comm)
@@ -69,9 +69,10 @@ def measure(name: str, options: argparse.Namespace, comm: MPI.Intracomm) -> floa
         busy, total = (
             pycoll.allreduce(np.array([value]), op=op, comm=comm)[0] for value, op in ((slept, "sum"), (total, "max"))
         )
-        bubbles.append(1 - busy / (comm.size * total))
+        found.append((1 - busy / (comm.size * total), total))
     pipeline.free()
-    return float(np.median(bubbles[1:]))
+    bubble, seconds = np.median(found[1:], axis=0)
+    return float(bubble), float(seconds)
 
 
 def chunks_of(name: str) -> int:
@@ -98,7 +99,7 @@ def main(argv: list[str]) -> int:
     records = []
     for name, schedule in SCHEDULES.items():
         formula = schedule.bubble(comm.size, options.micro_batches, chunks_of(name))
-        records.append({"schedule": name, "measured": measure(name, options, comm), "formula": formula})
+        records.append({"schedule": name, "measured": measure(name, options, comm)[0], "formula": formula})
     if comm.rank == 0:
         if options.json:
             write_json(options.json, {"environment": where, "options": vars(options), "records": records})

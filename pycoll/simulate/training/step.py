@@ -77,6 +77,8 @@ def simulate_step(model: Model, groups: Groups, how: How = How()) -> Step:
     """
     count = groups.size("pp")
     check(how.schedule, count, how.micro_batches, how.chunks)
+    if how.bucket < 1:
+        raise ValueError(f"bucket={how.bucket} is not a positive number of bytes")
     layers, tensor = model.expanded(), groups.size("tp")
     for layer in layers:
         if layer.tensor_allreduces and layer.parameters % tensor:
