@@ -38,6 +38,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
 PRIMITIVES = "allreduce", "allgather", "reduce_scatter", "alltoall"
 OTHERS = {"allreduce": ["bucket:3", "torus_swing:3"], "alltoall": []}  # beside those that are listed
 SLOW = "naive", "ring_whole", "hierarchical:levels=node+numa"  # never the fastest here; the last one needs domains
+PAT = ["pat:2", "pat:8", "pat:32"]  # the most blocks in a message
 RAILS = [8, 16, 32]  # hosts of 8 GPUs
 BLOCKS = [1 << power for power in (8, 12, 16, 20)]  # bytes that one rank sends to another
 
@@ -66,6 +67,16 @@ def fastest(primitive: str) -> Iterator[list[str]]:
         yield [name, "; ".join(text), f"{gain:.1f}"]
 
 
+def parallel_trees() -> Iterator[list[str]]:
+    """Yield the time of a ring all-gather divided by the time of PAT with the best number of blocks in a message."""
+    for name, setting in NETWORKS.items():
+        ring, *pat = (
+            [pycoll.simulate("allgather", algorithm=each, ranks=RANKS, nbytes=nbytes, **setting).time for nbytes in SIZES]
+            for each in ["ring", *PAT]
+        )
+        yield [name, *(f"{slow / min(times):.2f}" for slow, *times in list(zip(ring, *pat))[::2])]
+
+
 def aggregated() -> Iterator[list[str]]:
     """Yield the time of a pairwise all-to-all on rails, divided by the time if each host collects blocks by rail."""
     for hosts in RAILS:
@@ -88,7 +99,9 @@ def main(argv: Sequence[str]) -> None:
     for primitive in PRIMITIVES:
         print(table([f"{primitive} on", "fastest", "ring / fastest, at most"], fastest(primitive), left=2), flush=True)
         print()
-    print(table(["topology", *map(size_label, BLOCKS)], aggregated()))
+    print(table(["ring / PAT on", *map(size_label, SIZES[::2])], parallel_trees()), flush=True)
+    print()
+    print(table(["pairwise / two_level on", *map(size_label, BLOCKS)], aggregated()))
 
 
 if __name__ == "__main__":

@@ -52,13 +52,13 @@ class Sleeper:
         return dy, lambda: self.sleep(self.seconds)
 
 
-def measure(name: str, options: argparse.Namespace, comm: MPI.Intracomm) -> tuple[float, float]:
-    """Return the bubble of a schedule, and the seconds of a step: medians of several steps."""
+def measure(name: str, options: argparse.Namespace, comm: MPI.Intracomm) -> float:
+    """Return the bubble of a schedule, the median of several steps."""
     chunks = [Sleeper(1e-3 * options.ms / count) for count in [chunks_of(name)] for _ in range(count)]
     batch = np.zeros((options.micro_batches, options.activation_kb * 128))
     loss = lambda y, targets: (0.0, y)  # noqa: E731
     pipeline = Pipeline(chunks, loss, comm=comm, schedule=name, micro_batches=options.micro_batches)
-    found = []
+    bubbles = []
     for _ in range(options.rounds + 1):  # the first step warms up
         before = sum(chunk.slept for chunk in chunks)
         pycoll.barrier(comm=comm)
@@ -69,10 +69,9 @@ def measure(name: str, options: argparse.Namespace, comm: MPI.Intracomm) -> tupl
         busy, total = (
             pycoll.allreduce(np.array([value]), op=op, comm=comm)[0] for value, op in ((slept, "sum"), (total, "max"))
         )
-        found.append((1 - busy / (comm.size * total), total))
+        bubbles.append(1 - busy / (comm.size * total))
     pipeline.free()
-    bubble, seconds = np.median(found[1:], axis=0)
-    return float(bubble), float(seconds)
+    return float(np.median(bubbles[1:]))
 
 
 def chunks_of(name: str) -> int:
@@ -99,7 +98,7 @@ def main(argv: list[str]) -> int:
     records = []
     for name, schedule in SCHEDULES.items():
         formula = schedule.bubble(comm.size, options.micro_batches, chunks_of(name))
-        records.append({"schedule": name, "measured": measure(name, options, comm)[0], "formula": formula})
+        records.append({"schedule": name, "measured": measure(name, options, comm), "formula": formula})
     if comm.rank == 0:
         if options.json:
             write_json(options.json, {"environment": where, "options": vars(options), "records": records})

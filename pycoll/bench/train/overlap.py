@@ -24,7 +24,6 @@ import pycoll
 from pycoll.base.command_line import Parser, printed_once, say_written
 from pycoll.base.files import write_json
 from pycoll.parallel import DistributedDataParallel
-from pycoll.primitives import names
 from pycoll.tune.environment import environment
 
 from .data import CLASSES, Data, synthetic
@@ -37,13 +36,11 @@ SMALLEST, LARGEST = 16, 1 << 16  # samples in the batch of a rank
 class Step:
     """A training step of one rank, without the update."""
 
-    def __init__(self, options: argparse.Namespace, comm: MPI.Intracomm, algorithm: names.Allreduce | None = None) -> None:
+    def __init__(self, options: argparse.Namespace, comm: MPI.Intracomm) -> None:
         self.model = Perceptron([*[options.hidden] * (options.layers + 1), CLASSES])
         self.parameters = self.model.initial(1, np.dtype(np.float32))
         bucket = options.bucket_kb << 10
-        self.ddp = DistributedDataParallel(
-            self.parameters, comm=comm, bucket_bytes=bucket, first_bucket_bytes=bucket, algorithm=algorithm
-        )
+        self.ddp = DistributedDataParallel(self.parameters, comm=comm, bucket_bytes=bucket, first_bucket_bytes=bucket)
         self._width = options.hidden
         self.resize(SMALLEST)
 

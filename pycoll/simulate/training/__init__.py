@@ -5,6 +5,7 @@ A `Model` is read from a JSON file, and `Groups` is a mesh of ranks on a network
 
 from .groups import Collective, Groups
 from .model import InvalidModel, Layer, Model, read, write
+from .profile import profile
 from .stage import How, Span, Stage
 from .step import Step, simulate_step
 
@@ -18,6 +19,7 @@ __all__ = [
     "Span",
     "Stage",
     "Step",
+    "profile",
     "read",
     "simulate_step",
     "write",

@@ -107,6 +107,8 @@ def report(step: Step, groups: Groups) -> str:
     ]
     if step.collectives:
         heads = ["axis", "collective", "algorithm", "bytes", "ms"]
-        found = [(each.axis, each.primitive, each.algorithm, each.nbytes, 1e3 * each.seconds) for each in step.collectives]
+        found = [
+            (each.axis, each.primitive, each.algorithm, each.nbytes, 1e3 * each.seconds) for each in step.collectives
+        ]
         lines.append(tabulate(found, heads, floatfmt=",.3f", intfmt=","))
     return "\n\n".join(lines)

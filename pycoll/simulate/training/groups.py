@@ -76,17 +76,16 @@ class Groups:
         if unknown := [axis for axis in self.algorithms if axis not in self.mesh]:
             raise ValueError(f"an algorithm for {unknown[0]!r}: the axes of the mesh are {', '.join(self.mesh)}")
         self.links = parse(self.topology) if self.topology else None
-        self.share = self.ranks_per_host  # of a host
-        if self.share is None:
-            self.share = self.links.ranks_per_host if self.links else 1
-        if self.share < 1:
-            raise ValueError(f"ranks_per_host={self.share} is not positive")
+        default = self.links.ranks_per_host if self.links else 1
+        self.per_host = default if self.ranks_per_host is None else self.ranks_per_host
+        if self.per_host < 1:
+            raise ValueError(f"ranks_per_host={self.per_host} is not positive")
         self.ranks = math.prod(self.mesh.values())
-        self.hosts = in_order(self.ranks, self.share) or tuple(range(self.ranks))
+        self.hosts = in_order(self.ranks, self.per_host) or tuple(range(self.ranks))
         if self.links and self.links.size and self.hosts[-1] >= self.links.size:
             raise ValueError(
                 f"the mesh has {self.ranks} ranks, but topology={self.topology!r} has {self.links.size} hosts of "
-                f"{self.share} ranks"
+                f"{self.per_host} ranks"
             )
         self.found: dict[tuple[str, str, int], Collective] = {}
 
@@ -130,7 +129,7 @@ class Groups:
         candidates = [
             (self._bound(each, axis, nbytes), each.name, each)
             for each in algorithms_of(primitive).values()
-            if each.symmetry and each.symmetry(self.size(axis)) or self.ranks <= SMALL and not each.only
+            if (each.symmetry and each.symmetry(self.size(axis))) or (self.ranks <= SMALL and not each.only)
         ]
         best = ("", math.inf)
         for bound, name, each in sorted(candidates, key=lambda one: one[:2]):
@@ -145,7 +144,7 @@ class Groups:
         links = [self.network.inside] * inside + [self.network.between] * between
         first, beta = min(link.alpha + link.overhead for link in links), min(link.beta for link in links)
         if not inside and (self.links is None or isinstance(self.links, FatTree)):
-            beta *= self.share  # all ranks of a host send over its link
+            beta *= self.per_host  # all ranks of a host send over its link
         segments = settings.segments(nbytes, between)
         together = sizes(algorithm, size, nbytes, segments, hosts)
         total, peers = 0.0, set()
@@ -167,7 +166,7 @@ class Groups:
         segments = settings.segments(nbytes, len(set(hosts)) > 1)
         together = sizes(algorithm, size, nbytes, segments, hosts)
         rounds = _compiled.checked_rounds(algorithm, size) if _compiled else None
-        if rounds is None:
+        if rounds is None or algorithm.symmetry is None:
             every = [self._rounds(algorithm, rank, axis, segments) for rank in range(self.ranks)]
             return self._run(every, together, hosts)
         part = -(-nbytes // algorithm.parts(size, segments, hosts))
@@ -175,9 +174,10 @@ class Groups:
         def seconds(most: int | None) -> float:
             """Run no more than `most` of equal rounds in sequence."""
             shorter = [each for run in runs for each in run[:most]]
-            grid = _compiled.in_groups(shorter, algorithm.symmetry(size), part, self.ranks // (size * stride), stride)
+            grid = _compiled.in_groups(shorter, sides, part, self.ranks // (size * stride), stride)
             return self._run(grid, together, hosts)
 
+        sides = algorithm.symmetry(size)
         runs = [list(run) for _, run in groupby(rounds, _shape)]
         lengths = {len(run) for run in runs if len(run) > 2 * RUN}
         if len(lengths) != 1:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -203,4 +204,4 @@ def divided(layers: Sequence[Layer], parts: int) -> list[list[Layer]]:
     ends = [len(layers)]
     for row in reversed(best):
         ends.append(row[ends[-1]][1])
-    return [list(layers[begin:end]) for end, begin in zip(ends, ends[1:])][::-1]
+    return [list(layers[begin:end]) for end, begin in pairwise(ends)][::-1]

@@ -1,7 +1,7 @@
 """A stage of a pipeline in the simulation of a training step: one of its ranks, whose times are those of the others.
 
-A stage has a stream of computation and a channel for each axis of the mesh.  Tensor-parallel collectives are part of the
-computation.  Messages of the pipeline and collectives of data parallelism overlap with it.
+A stage has a stream of computation, and channels for messages of the pipeline and for data parallelism.  Collectives of
+tensor parallelism are part of the computation.  What the channels carry overlaps with it.
 """
 
 from __future__ import annotations

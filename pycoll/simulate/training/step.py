@@ -45,7 +45,7 @@ class Step:
         return self.time - sum(map(self.mean, self.stages[0].seconds))
 
 
-def simulate_step(model: Model, groups: Groups, how: How = How()) -> Step:
+def simulate_step(model: Model, groups: Groups, how: How | None = None) -> Step:
     """Simulate a training step.
 
     Parameters
@@ -54,7 +54,7 @@ def simulate_step(model: Model, groups: Groups, how: How = How()) -> Step:
         The model.
     groups : Groups
         The mesh of ranks on a network.
-    how : How
+    how : How, optional
         The schedule, the buckets and the number of micro-batches.
 
     Returns
@@ -75,6 +75,7 @@ def simulate_step(model: Model, groups: Groups, how: How = How()) -> Step:
     little time as possible.  Buckets are averaged after the last micro-batch.  With the axis `fsdp`, a layer is
     gathered for each pass, one layer in advance, and its gradients are reduced and scattered after each backward pass.
     """
+    how = How() if how is None else how
     count = groups.size("pp")
     check(how.schedule, count, how.micro_batches, how.chunks)
     if how.bucket < 1:

@@ -3,7 +3,8 @@
 import pytest
 
 from pycoll.schedule.registry import algorithms_of
-from pycoll.simulate import Link, Network, __main__, parameter_server as server
+from pycoll.simulate import Link, Network, __main__
+from pycoll.simulate import parameter_server as server
 from pycoll.simulate.parameter_server import computing, parameter_server, ring
 
 Z, BETA = 10**6, 1e-9

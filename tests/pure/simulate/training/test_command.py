@@ -1,5 +1,6 @@
 """``python -m pycoll.simulate training``: its tables, traces and errors."""
 
+import itertools
 import json
 import xml.etree.ElementTree as ElementTree
 
@@ -21,7 +22,11 @@ def test_the_tables(model, capsys):
     printed = capsys.readouterr().out
     assert printed.startswith("dp=2, pp=2, tp=2: 8 ranks on 4 hosts; 8 samples in a step\n")
     kinds = [line.split("  ")[0] for line in printed.splitlines()]
-    assert [each for each in kinds if each in ("computing", "bubble", "step", "optimizer")] == ["computing", "bubble", "step"]
+    assert [each for each in kinds if each in ("computing", "bubble", "step", "optimizer")] == [
+        "computing",
+        "bubble",
+        "step",
+    ]
     assert {tuple(line.split()[:3]) for line in printed.splitlines()} >= {("dp", "allreduce", "ring")}
 
 
@@ -40,9 +45,9 @@ def test_each_stream_of_a_stage_has_a_track(model, tmp_path, capsys):
     count = lambda pid, tid: sum((span["pid"], span["tid"]) == (pid, tid) for span in spans)  # noqa: E731
     for rank in (0, 2):  # two layers with two parts in each of two passes of two micro-batches
         assert (count(rank, 0), count(rank, 1), count(rank, 2), count(rank, 3)) == (16, 16, 2, 1)
-    for rank in (0, 2):
-        tracks = [sorted((s["ts"], s["ts"] + s["dur"]) for s in spans if (s["pid"], s["tid"]) == (rank, n)) for n in range(4)]
-        assert all(one[1] <= other[0] + 1e-3 for track in tracks for one, other in zip(track, track[1:]))
+    for rank, number in itertools.product((0, 2), range(4)):
+        track = sorted((s["ts"], s["ts"] + s["dur"]) for s in spans if (s["pid"], s["tid"]) == (rank, number))
+        assert all(one[1] <= other[0] + 1e-3 for one, other in itertools.pairwise(track))
 
 
 def test_a_picture(model, tmp_path):

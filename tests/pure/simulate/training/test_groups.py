@@ -12,9 +12,11 @@ Z = 1 << 20
 
 
 def seconds(mesh, axis, primitive="allreduce", nbytes=Z, algorithm=None, **where):
-    return Groups(mesh, NETWORK, algorithms={axis: algorithm} if algorithm else {}, **where).collective(
-        axis, primitive, nbytes
-    ).seconds
+    return (
+        Groups(mesh, NETWORK, algorithms={axis: algorithm} if algorithm else {}, **where)
+        .collective(axis, primitive, nbytes)
+        .seconds
+    )
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "recursive_doubling", "rabenseifner", "tree"])
@@ -37,7 +39,9 @@ def test_inner_groups_stay_inside_hosts():
     assert inside < seconds({"dp": 4, "tp": 4}, "tp", algorithm="ring", ranks_per_host=2) / 10
 
 
-@pytest.mark.parametrize("mesh", [{"dp": 4, "pp": 3, "tp": 2}, {"pp": 3, "dp": 8, "tp": 2}, {"tp": 2, "dp": 4, "pp": 2}])
+@pytest.mark.parametrize(
+    "mesh", [{"dp": 4, "pp": 3, "tp": 2}, {"pp": 3, "dp": 8, "tp": 2}, {"tp": 2, "dp": 4, "pp": 2}]
+)
 @pytest.mark.parametrize("algorithm", ["ring", "recursive_doubling", "bruck_whole"])
 def test_symmetric_groups_take_as_long_as_generators(mesh, algorithm, monkeypatch):
     where = {"algorithm": algorithm, "ranks_per_host": 4, "topology": "fat-tree:4x4:2"}
@@ -72,7 +76,11 @@ def test_messages_of_all_stages_leave_at_once():
         ({"dp": 2, "fsdp": 2}, {}, "either replicated or sharded"),
         ({"dp": 0}, {}, "dp=0 is not a positive number of ranks"),
         ({}, {}, "the mesh has no axis"),
-        ({"dp": 8, "tp": 4}, {"topology": "torus:2x2", "ranks_per_host": 4}, "32 ranks, but topology='torus:2x2' has 4 h"),
+        (
+            {"dp": 8, "tp": 4},
+            {"topology": "torus:2x2", "ranks_per_host": 4},
+            "32 ranks, but topology='torus:2x2' has 4 h",
+        ),
         ({"dp": 8}, {"ranks_per_host": 0}, "ranks_per_host=0"),
         ({"dp": 8}, {"algorithms": {"tp": "ring"}}, "an algorithm for 'tp': the axes of the mesh are dp"),
     ],

@@ -12,7 +12,10 @@ from pycoll.simulate.training.model import divided
 
 
 def test_a_written_model_is_read_back(tmp_path):
-    layers = Layer("in", 10, 20, flops=3.0, dtype="bfloat16"), Layer("out", 4, 8, 0.5, 1.5, tensor_allreduces=1, repeat=2)
+    layers = (
+        Layer("in", 10, 20, flops=3.0, dtype="bfloat16"),
+        Layer("out", 4, 8, 0.5, 1.5, tensor_allreduces=1, repeat=2),
+    )
     model = Model("small", layers, micro_batch=4, speed=2.0, peak=9.0, optimizer=0.25)
     write(model, tmp_path / "model.json")
     assert read(tmp_path / "model.json") == model
@@ -49,8 +52,14 @@ def test_no_other_division_has_a_faster_slowest_stage(times, data):
         ('{"name": "m", "layers": 3}', "layers=3 is not a list"),
         ('{"name": "m", "layers": []}', "has no layers"),
         ('{"name": "m", "layers": [{"name": "a", "parameters": 1}]}', "layer 0 has no 'activation'"),
-        ('{"name": "m", "layers": [{"name": "a", "parameters": 1, "activation": 1, "x": 1}]}', "'x' is not one of: name"),
-        ('{"name": "m", "layers": [{"name": "a", "parameters": -1, "activation": 1}]}', "parameters=-1 is not an integer"),
+        (
+            '{"name": "m", "layers": [{"name": "a", "parameters": 1, "activation": 1, "x": 1}]}',
+            "'x' is not one of: name",
+        ),
+        (
+            '{"name": "m", "layers": [{"name": "a", "parameters": -1, "activation": 1}]}',
+            "parameters=-1 is not an integer",
+        ),
         ('{"name": "m", "layers": [{"name": "a", "parameters": 1, "activation": 1, "dtype": "int"}]}', "dtype='int'"),
         ('{"name": "m", "layers": [{"name": "a", "parameters": 1, "activation": 1, "flops": 1}]}', "needs a speed"),
     ],

@@ -18,7 +18,7 @@ def model(layers=4, activation=0, **more):
     return Model("m", (Layer("layer", PARAMETERS, activation, F, B, repeat=layers, **more),))
 
 
-def step(mesh, how=How(), given=None, **where):
+def step(mesh, how=None, given=None, **where):
     return simulate_step(given or model(), Groups(mesh, NETWORK, algorithms={}, **where), how)
 
 
