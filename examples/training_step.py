@@ -1,7 +1,7 @@
 """Describe GPT-3 for the simulation of a training step, and simulate a step on 16 GPUs.
 
-Run it with ``python examples/training_step.py``; no MPI is needed.  With the name of a directory, it also writes the
-models as JSON files: ``python examples/training_step.py examples/models``.
+Run it with ``python examples/training_step.py``; no MPI is needed.  With the name of a file, it also writes a model:
+``python examples/training_step.py examples/models/gpt3-175b.json``.
 
 A matrix product of a micro-batch of b sequences of s tokens takes 2 operations for each weight and token.  A layer of
 width h has 12*h*h weights, and attention takes 4*b*s*s*h operations more: 24*b*s*h*h + 4*b*s*s*h in a forward pass, and
@@ -10,7 +10,6 @@ Megatron-LM", SC 2021, arXiv 2104.04473).  The layer sums its output over the te
 """
 
 import sys
-from pathlib import Path
 
 from pycoll.simulate.training import Groups, How, Layer, Model, simulate_step, write
 
@@ -42,8 +41,7 @@ def gpt(name: str, layers: int, width: int, tokens: int = 2048, vocabulary: int 
 
 
 if len(sys.argv) > 1:
-    for file, model in {"gpt3-175b": gpt("GPT-3 175B", 96, 12288), "gpt-8-layers": gpt("8 layers", 8, 4096)}.items():
-        write(model, Path(sys.argv[1]) / f"{file}.json")
+    write(gpt("GPT-3 175B", layers=96, width=12288), sys.argv[1])
 small = gpt("GPT-3 6.7B", layers=32, width=4096)
 steps = []
 for mesh in ({"dp": 16}, {"fsdp": 16}, {"dp": 4, "tp": 4}, {"dp": 4, "pp": 4}):
