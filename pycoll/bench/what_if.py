@@ -36,29 +36,28 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "8 hosts of 8 GPUs, a card for each GPU (`rails:8x8`)": {"network": GPUS, "topology": "rails:8x8"},
 }
 PRIMITIVES = "allreduce", "allgather", "reduce_scatter", "alltoall"
-OTHERS = {"allreduce": ["bucket:3", "torus_swing:3"], "alltoall": []}  # beside those that are listed
+OTHERS = {"allreduce": ["bucket:3", "torus_swing:3"]}  # beside those that are listed
 SLOW = "naive", "ring_whole", "hierarchical:levels=node+numa"  # never the fastest here; the last one needs domains
 PAT = ["pat:2", "pat:8", "pat:32"]  # the most blocks in a message
 RAILS = [8, 16, 32]  # hosts of 8 GPUs
 BLOCKS = [1 << power for power in (8, 12, 16, 20)]  # bytes that one rank sends to another
 
 
-def curves(primitive: str, setting: dict[str, Any]) -> Curves:
+def curves(primitive: str, names: Sequence[str], setting: dict[str, Any]) -> Curves:
     """Return the seconds of each algorithm at each size."""
-    names = [*pycoll.algorithms(primitive), *OTHERS.get(primitive, [])]
     return {
         name: [
             pycoll.simulate(primitive, algorithm=name, ranks=RANKS, nbytes=nbytes, **setting).time for nbytes in SIZES
         ]
         for name in names
-        if name not in SLOW
     }
 
 
 def fastest(primitive: str) -> Iterator[list[str]]:
     """Yield, for each network, the fastest algorithms, and the sizes at which they change, as powers of two."""
+    names = [name for name in [*pycoll.algorithms(primitive), *OTHERS.get(primitive, [])] if name not in SLOW]
     for name, setting in NETWORKS.items():
-        found = curves(primitive, setting)
+        found = curves(primitive, names, setting)
         changes = crossings(SIZES, found)
         first = changes[0].before if changes else min(found, key=lambda each: found[each][0])
         text = [f"`{first}`", *(f"from {size_label(1 << round(log2(each.at)))}: `{each.after}`" for each in changes)]
@@ -70,11 +69,9 @@ def fastest(primitive: str) -> Iterator[list[str]]:
 def parallel_trees() -> Iterator[list[str]]:
     """Yield the time of a ring all-gather divided by the time of PAT with the best number of blocks in a message."""
     for name, setting in NETWORKS.items():
-        ring, *pat = (
-            [pycoll.simulate("allgather", algorithm=each, ranks=RANKS, nbytes=nbytes, **setting).time for nbytes in SIZES]
-            for each in ["ring", *PAT]
-        )
-        yield [name, *(f"{slow / min(times):.2f}" for slow, *times in list(zip(ring, *pat))[::2])]
+        found = curves("allgather", ["ring", *PAT], setting)
+        ratios = [slow / min(times) for slow, *times in zip(*found.values())]
+        yield [name, *(f"{ratio:.2f}" for ratio in ratios[::2])]
 
 
 def aggregated() -> Iterator[list[str]]:

@@ -129,7 +129,7 @@ class Groups:
         candidates = [
             (self._bound(each, axis, nbytes), each.name, each)
             for each in algorithms_of(primitive).values()
-            if (each.symmetry and each.symmetry(self.size(axis))) or (self.ranks <= SMALL and not each.only and not each.levels)
+            if (each.symmetry and each.symmetry(self.size(axis))) or (self.ranks <= SMALL and not each.levels)
         ]
         best = ("", math.inf)
         for bound, name, each in sorted(candidates, key=lambda one: one[:2]):
