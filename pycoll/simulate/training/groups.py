@@ -120,17 +120,18 @@ class Groups:
     def _fastest(self, axis: str, primitive: str, nbytes: int) -> tuple[str, float]:
         """Return the fastest algorithm and its time.
 
-        Candidates are the algorithms whose ranks all do the same; on a few ranks, all algorithms.  Those that send
-        several messages in a round are for tori.  A candidate is not run if its bound exceeds the best time.
+        Candidates are the algorithms whose ranks all do the same; on a few ranks, also those whose ranks do different
+        things.  A candidate is not run if its bound exceeds the best time.
         """
         if axis in self.algorithms:
             chosen = find_schedule(primitive, self.algorithms[axis])
             return chosen.name, self._time(chosen, axis, nbytes)
-        candidates = [
-            (self._bound(each, axis, nbytes), each.name, each)
-            for each in algorithms_of(primitive).values()
-            if (each.symmetry and each.symmetry(self.size(axis))) or (self.ranks <= SMALL and not each.levels)
-        ]
+        candidates = []
+        for each in algorithms_of(primitive).values():
+            if each.symmetry and each.symmetry(self.size(axis)):
+                candidates.append((self._bound(each, axis, nbytes), each.name, each))
+            elif self.ranks <= SMALL and not each.pipelined and not each.levels:
+                candidates.append((0.0, each.name, each))
         best = ("", math.inf)
         for bound, name, each in sorted(candidates, key=lambda one: one[:2]):
             if bound < best[1] and (seconds := self._time(each, axis, nbytes)) < best[1]:
@@ -138,7 +139,11 @@ class Groups:
         return best
 
     def _bound(self, algorithm: Algorithm, axis: str, nbytes: int) -> float:
-        """Return the least time of an algorithm, from the rounds of rank 0; infinite if it is no candidate."""
+        """Return the least time of an algorithm whose ranks all do the same, from the rounds of rank 0.
+
+        It is infinite for algorithms with several messages in a round, which are for tori, and for those with many
+        peers.
+        """
         size, hosts, torus = self.size(axis), self._hosts(axis), isinstance(self.links, Torus)
         inside, between = len(set(hosts)) < size, len(set(hosts)) > 1
         links = [self.network.inside] * inside + [self.network.between] * between
