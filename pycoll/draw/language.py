@@ -64,7 +64,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "of": ("of {rank}", "进程 {rank}"),
     "part": ("part {part}", "第 {part} 块"),
     "vector": ("vector", "向量"),
-    "block": ("block {block}", "块 {block}"),
+    "block": ("block {block}", "第 {block} 块"),
     "counts": ("counts", "长度"),
     "to": ("to {rank}", "发往 {rank}"),
     "from": ("from {rank}", "来自 {rank}"),
