@@ -22,10 +22,10 @@ from ..schedule.own_file import check, load
 from ..schedule.registry import COLLECTIVES, Algorithm, algorithms_of, in_order
 from ..tune.options import nbytes
 from . import Simulated, simulate
+from .forms import WRITTEN, parse
 from .network import Network, changed, read, write
 from .picture import svg
 from .plot import plot
-from .routes import WRITTEN, parse
 
 RANKS = 16
 PROVED = 64  # the most ranks for which algorithms of a file are proved before they are simulated
