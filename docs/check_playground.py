@@ -56,11 +56,16 @@ class Visitor:
         self.errors: list[str] = []
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("console", self._heard)
+        page.on("request", self._asked)
 
     def _heard(self, message: Any) -> None:
         where = f"{message.text} {message.location.get('url', '')}"
         if message.type == "error" and not any(each in where for each in IGNORED):
             self.errors.append(where)
+
+    def _asked(self, request: Any) -> None:
+        if request.url.startswith("http") and "//127.0.0.1:" not in request.url:
+            self.errors.append(f"{request.url} is on another server")
 
     def sees(self, title: str, films: int = 1) -> None:
         """Wait until the page plays this."""

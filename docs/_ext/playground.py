@@ -46,6 +46,7 @@ from languages import language_of  # isort: skip
 
 VERSION = "314.0.7"
 MATHJAX = "mathjax@4.1.3"
+FORMULAS = ["tex-svg.js", "sre/speech-worker.js", *(f"sre/mathmaps/{name}.json" for name in ("base", "en", "nemeth"))]
 ESBUILD = "esbuild@0.28.2"
 BUNDLES = {  # by the name of their source: the packages in them, and options of esbuild
     "editor.mjs": (["codemirror@6.0.2", "@codemirror/lang-python@6.2.1"], ["--format=esm"]),
@@ -80,7 +81,7 @@ def generate(app: Sphinx, config: Any) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pycoll.zip").write_bytes(package(Path(app.srcdir).parent))
     fetch(f"pyodide@{VERSION}", RUNTIME, folder / f"pyodide-{VERSION}")
-    fetch(MATHJAX, ["tex-svg.js"], folder.parent / "mathjax")
+    fetch(MATHJAX, FORMULAS, folder.parent / "mathjax")
     for name, (packages, options) in BUNDLES.items():
         source, bundle = Path(app.srcdir) / "_static" / "playground" / name, (folder / name).with_suffix(".js")
         if not bundle.exists() or bundle.stat().st_mtime < source.stat().st_mtime:
@@ -148,6 +149,7 @@ def fetch(package: str, names: list[str], folder: Path) -> None:
         unpacked.mkdir()
         with tarfile.open(packed) as archive:
             for name in names:
+                (unpacked / name).parent.mkdir(parents=True, exist_ok=True)
                 (unpacked / name).write_bytes(archive.extractfile(f"package/{name}").read())
         unpacked.rename(folder)
 
