@@ -37,7 +37,7 @@ def durations(links: Links, nbytes: float) -> list[float]:
 
     If there are more than five kinds, these are the quartiles.
     """
-    seconds = sorted({round(times.alpha + times.beta * nbytes, 15) for times in links.values()})
+    seconds = sorted({float(f"{times.alpha + times.beta * nbytes:.12g}") for times in links.values()})
     chosen = seconds if len(seconds) <= 5 else np.quantile(seconds, [0, 0.25, 0.5, 0.75, 1], method="lower").tolist()
     return sorted({number * time for number in (1, 2) for time in chosen})
 
