@@ -124,10 +124,14 @@ def synthesize(
     """
     if primitive not in SERVED:
         raise ValueError(f"primitive={primitive!r} is not one of: {', '.join(SERVED)}")
-    kind, hosts, network = PRIMITIVES[primitive], parse(topology), network or Network()
+    kind, hosts, network = PRIMITIVES[primitive], parse(topology), Network() if network is None else network
+    if not isinstance(network, Network):
+        raise TypeError(f"network={network!r} is not a pycoll.simulate.Network")
     links = direct_links(hosts, network)
     if not links:
         raise ValueError(f"topology={topology!r} has no links from rank to rank; give a torus or a file with links")
+    if not min(times.beta for times in links.values()):
+        raise ValueError("network: between.beta=0.0 is a link of infinite bandwidth, for which there is no bound")
     ranks = hosts.size or 0
     _check(kind, ranks, nbytes=nbytes, chunks=chunks, seeds=seeds, root=root)
     parts = ranks * chunks

@@ -110,6 +110,7 @@ def test_128_ranks_of_a_torus_are_near_the_bound():
         ({"topology": "torus"}, "topology='torus' is not one of"),
         ({"topology": "torus:1"}, "topology='torus:1' has no links from rank to rank"),
         ({"topology": "fat-tree:2x2"}, "topology='fat-tree:2x2' has no links from rank to rank"),
+        ({"network": Network(Link(alpha=1e-6))}, r"network: between.beta=0\.0 is a link of infinite bandwidth"),
         ({"nbytes": 0}, "nbytes=0 is less than 1"),
         ({"chunks": 0}, "chunks=0 is less than 1"),
         ({"seeds": 0}, "seeds=0 is less than 1"),
@@ -125,6 +126,8 @@ def test_wrong_arguments(change, why):
 
 
 def test_wrong_types():
+    with pytest.raises(TypeError, match=r"network=4 is not a pycoll\.simulate\.Network"):
+        synthesize("torus:4", "allreduce", nbytes=64, network=4)
     with pytest.raises(TypeError, match=r"seeds=1\.5 is not an integer"):
         synthesize("torus:4", "allreduce", nbytes=64, seeds=1.5)
     with pytest.raises(TypeError, match="topology=4 is not a text"):
