@@ -38,22 +38,36 @@ def document_of(
     algorithm: Algorithm, ranks: int, root: int = 0, segments: int = 1, hosts: Hosts = None
 ) -> dict[str, Any]:
     """Return the schedule of all ranks as a document; ValueError if it depends on lengths that the caller gives."""
+    rounds = rounds_of(algorithm, ranks, root, segments, hosts)
+    parts = algorithm.parts(ranks, segments, hosts)
+    return assembled(algorithm.primitive.name, algorithm.name, ranks, root, parts, algorithm.ordered, rounds)
+
+
+def rounds_of(algorithm: Algorithm, ranks: int, root: int, segments: int, hosts: Hosts) -> list[list[Round]]:
+    """Return the rounds of each rank; ValueError if they depend on lengths that the caller gives."""
     if algorithm.needs_counts:
         raise ValueError(f"{algorithm} sends counts of blocks first, which a document does not have")
-    schedules = [algorithm.schedule(rank, ranks, root, segments, hosts) for rank in range(ranks)]
+    return [list(algorithm.schedule(rank, ranks, root, segments, hosts)) for rank in range(ranks)]
+
+
+def assembled(
+    primitive: str, name: str, ranks: int, root: int, parts: int, ordered: bool, rounds: Sequence[Sequence[Round]]
+) -> dict[str, Any]:
+    """Return the document of the rounds of all ranks."""
     return {
         "schedule": VERSION,
-        "primitive": algorithm.primitive.name,
-        "algorithm": algorithm.name,
+        "primitive": primitive,
+        "algorithm": name,
         "ranks": ranks,
         "root": root,
-        "parts": algorithm.parts(ranks, segments, hosts),
-        "ordered": algorithm.ordered,
-        "rounds": [[[_written(move) for move in moves] for moves in schedule] for schedule in schedules],
+        "parts": parts,
+        "ordered": ordered,
+        "rounds": [[[written_move(move) for move in moves] for moves in each] for each in rounds],
     }
 
 
-def _written(move: Move) -> dict[str, Any]:
+def written_move(move: Move) -> dict[str, Any]:
+    """Return a move as a document has it."""
     name = next(name for name, (kind, _) in FIELDS.items() if type(move) is kind)
     if isinstance(move, PEERS):
         first, *rest = [*map(_listed, move.blocks)], *(value for value in move if value is not move.blocks)

@@ -16,7 +16,8 @@ from ..base.progress_bar import progress_bar
 from ..schedule.own_file import check
 from ..schedule.registry import algorithms_of
 from ..simulate import simulate
-from ..simulate.network import Network, changed, read
+from ..simulate.network import Network
+from ..simulate.options import network_of
 from ..tune.options import nbytes, size_label
 from . import SERVED, Synthesized, synthesize
 
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         check_folder("-o", output)
         if output and (output.suffix != ".json" or not output.stem.isidentifier()):
             raise ValueError(f"-o {output} is not the name of an algorithm with .json: letters, digits and _")
-        network = changed(read(options.network) if options.network else Network(), options.set)
+        network = network_of(options)
         found = synthesize(
             options.topology,
             options.primitive,

@@ -76,7 +76,7 @@ def test_the_list_needs_no_mpi():
     assert "python -m pycoll.info" in done.stdout and not done.stderr
 
 
-COMMANDS_WITHOUT_MPI = ["pycoll", "pycoll.prove", "pycoll.draw", "pycoll.simulate", "pycoll.simulate.training"]
+COMMANDS_WITHOUT_MPI = ["pycoll", "pycoll.prove", "pycoll.draw", "pycoll.simulate", "pycoll.simulate.parameter_server"]
 COMMANDS_WITHOUT_MPI += ["pycoll.synthesize"]
 
 
