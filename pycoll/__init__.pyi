@@ -2,6 +2,7 @@
 import typing
 
 import pycoll.simulate as _simulate
+import pycoll.synthesize as _synthesize
 import pycoll.trace as _trace
 
 from .api.abort import abort_on_exception
@@ -118,6 +119,7 @@ from .runtime.progress_thread import progress_thread
 
 if not typing.TYPE_CHECKING:
     from . import simulate as simulate
+    from . import synthesize as synthesize
     from . import trace as trace
 
 # These modules are callable, which type checkers do not support: for them, the names are objects of these types.
@@ -130,6 +132,11 @@ class _Simulate:
     simulate = staticmethod(_simulate.simulate)
     __call__ = staticmethod(_simulate.simulate)
 
+class _Synthesize:
+    Synthesized = _synthesize.Synthesized
+    synthesize = staticmethod(_synthesize.synthesize)
+    __call__ = staticmethod(_synthesize.synthesize)
+
 class _Trace:
     Passes = _trace.Passes
     now = staticmethod(_trace.now)
@@ -140,6 +147,7 @@ class _Trace:
     __call__ = staticmethod(_trace.trace)
 
 simulate: _Simulate
+synthesize: _Synthesize
 trace: _Trace
 
 __version__: str
@@ -248,6 +256,7 @@ __all__ = [
     "simulate",
     "sparse_exchange",
     "startall",
+    "synthesize",
     "testall",
     "testany",
     "trace",

@@ -21,6 +21,7 @@ COMMANDS = {
     "pycoll.draw": "draw an algorithm step by step",
     "pycoll.export": "print the schedule of all ranks, in one of several formats",
     "pycoll.simulate": "simulate a collective or a training step on any number of ranks",
+    "pycoll.synthesize": "search for a schedule for a given network",
     "pycoll.watch": "say where each rank of a running or hung job is",
     "pycoll.trace": "summarize or draw a recorded trace",
     "pycoll.tune": "measure the fastest algorithms for this machine",

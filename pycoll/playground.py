@@ -32,8 +32,9 @@ from .schedule.registry import (
     sides,
     without_domains,
 )
+from .simulate.forms import check_hosts, parse
 from .simulate.network import Network
-from .simulate.routes import Topology, check_hosts, parse
+from .simulate.routes import Topology
 from .simulate.run import Cluster, Ranks, sizes
 
 

@@ -102,19 +102,29 @@ def algorithm_of(document: Any, name: str) -> Algorithm:
         for rank, each in enumerate(given["rounds"])
     ]
 
+    found = algorithm_of_rounds(given["primitive"], name, rounds, parts, given["ordered"], root)
+    found.generator.__doc__ = text_of(document)  # tells documents of one name apart, see `own_digest`
+    return found
+
+
+def algorithm_of_rounds(
+    primitive: str, name: str, rounds: Sequence[Sequence[Round]], parts: int, ordered: bool, root: int = 0
+) -> Algorithm:
+    """Return an algorithm that runs these rounds of each rank."""
+    kind, ranks = PRIMITIVES[primitive], len(rounds)
+
     def generator(rank: int, size: int, root: int = root) -> Schedule:
-        if (size, root) != (ranks, given["root"]):
-            wanted, found = (f"{p} ranks and root {r}" for p, r in ((ranks, given["root"]), (size, root)))
+        if (size, root) != only:
+            wanted, found = (f"{p} ranks and root {r}" for p, r in (only, (size, root)))
             raise ValueError(f"{name} is a schedule for {wanted}, not for {found}")
         yield from rounds[rank]
 
     def cut(size: int, segments: int, hosts: Hosts) -> int:
         return parts
 
-    primitive = PRIMITIVES[given["primitive"]]
-    parameters = ("rank", "size", *(["root"] if primitive.rooted else []))
-    generator.__doc__ = text_of(document)  # tells documents of one name apart, see `own_digest`
-    return Algorithm(primitive, name, generator, cut, given["ordered"], parameters, only=(ranks, root))
+    only = ranks, root
+    parameters = ("rank", "size", *(["root"] if kind.rooted else []))
+    return Algorithm(kind, name, generator, cut, ordered, parameters, only=only)
 
 
 def _checked(document: Any) -> dict[str, Any]:

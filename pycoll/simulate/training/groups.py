@@ -18,8 +18,9 @@ from ...schedule.moves import Blocks, Recv, Reduce, Round, Send
 from ...schedule.registry import Algorithm, algorithms_of, in_order
 from ...schedule.symmetry import Described
 from .. import _compiled, outcome_of
+from ..forms import parse
 from ..network import Network
-from ..routes import FatTree, Torus, parse
+from ..routes import FatTree, Torus
 from ..run import Cluster, sizes
 
 AXES = "dp", "fsdp", "pp", "tp"
