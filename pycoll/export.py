@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .base.command_line import Parser, in_words, say_written, until_the_reader_ends
+from .base.command_line import Parser, check_folder, in_words, say_written, until_the_reader_ends
 from .base.files import write_bytes
 from .primitives.direct import AND_SUFFIX, find_schedule
 from .schedule.formats import FORMATS, files_written
@@ -52,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     grammar = parser()
     options = grammar.parse_args(argv)
     try:
+        check_folder("-o", options.output)
         plan = _plan(options)
         if options.output is None:
             content = FORMATS[options.format].write(plan)
@@ -70,6 +71,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _plan(options: argparse.Namespace) -> Plan:
     if options.file:
         load(options.file)
+    if options.primitive not in PRIMITIVES:
+        raise ValueError(f"primitive={options.primitive!r} is not one of: {', '.join(PRIMITIVES)}")
     algorithm = find_schedule(options.primitive, options.algorithm)
     ranks, root, per_host = options.ranks, options.root if algorithm.primitive.rooted else 0, options.ranks_per_host
     for name, value, least in (("-n", ranks, 1), ("-s", options.segments, 1), ("-p", per_host, 1)):

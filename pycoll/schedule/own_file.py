@@ -93,7 +93,9 @@ def check(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, hos
 
 
 def raised(error: Exception, algorithm: Algorithm) -> str:
-    """Return in words an exception of a schedule, and where the file of the algorithm raised it."""
+    """Return in words an exception of a schedule, and, for an algorithm in Python, where its file raised it."""
+    if algorithm.only:
+        return str(error)
     last = traceback.extract_tb(error.__traceback__)[-1]
     where = [last, *_frames(error, algorithm.generator.__code__.co_filename)][-1]
     return f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})"

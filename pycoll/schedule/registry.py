@@ -415,14 +415,18 @@ def register_for_neighbors(
 
 
 def register_schedule(algorithm: Algorithm) -> None:
-    """Register an algorithm under its name, which must not be that of another one of its primitive."""
-    primitive, name = algorithm.primitive, algorithm.name
+    """Register an algorithm under its name; raise ValueError if this is not possible, see `check_name`."""
+    check_name(algorithm.primitive, algorithm.name)
+    algorithm.primitive.algorithms[algorithm.name] = algorithm
+
+
+def check_name(primitive: Primitive, name: str) -> None:
+    """Raise ValueError unless a schedule of a primitive may have this name, which pycoll must not use."""
     algorithms_of(primitive.name)  # so that their names are known
     if not name.isidentifier():
         raise ValueError(f"{name!r} is not a name of letters, digits and _")
     if owner := _owner(primitive, name):
         raise ValueError(f"{name} is the name of {owner} for {primitive.name}: choose another name")
-    primitive.algorithms[name] = algorithm
 
 
 def is_own(algorithm: Algorithm) -> bool:

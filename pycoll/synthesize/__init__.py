@@ -17,7 +17,7 @@ from ..base.files import write_text
 from ..base.links import Links, Times
 from ..base.progress_bar import progress_bar
 from ..schedule.document import algorithm_of, algorithm_of_rounds, document_of, text_of
-from ..schedule.registry import PRIMITIVES, Algorithm, Primitive, register_schedule
+from ..schedule.registry import PRIMITIVES, Algorithm, Primitive, check_name, register_schedule
 from ..simulate import outcome_of
 from ..simulate.forms import parse
 from ..simulate.network import Network
@@ -108,8 +108,8 @@ def synthesize(
     TypeError
         If an argument has the wrong type.
     ValueError
-        If the primitive is not one of these, if the topology is wrong or has no links from rank to rank, or if a number
-        is out of range.
+        If the primitive is not one of these, if the name is that of an algorithm of pycoll, if the topology is wrong or
+        has no links from rank to rank, or if a number is out of range.
     OSError
         If the file of the topology cannot be read.
 
@@ -124,12 +124,15 @@ def synthesize(
     """
     if primitive not in SERVED:
         raise ValueError(f"primitive={primitive!r} is not one of: {', '.join(SERVED)}")
+    check_name(PRIMITIVES[primitive], name)
     kind, hosts, network = PRIMITIVES[primitive], parse(topology), Network() if network is None else network
     if not isinstance(network, Network):
         raise TypeError(f"network={network!r} is not a pycoll.simulate.Network")
     links = direct_links(hosts, network)
     if not links:
-        raise ValueError(f"topology={topology!r} has no links from rank to rank; give a torus or a file with links")
+        raise ValueError(
+            f"topology={topology!r} has no links from rank to rank; give a torus of two or more hosts, or a file with links"
+        )
     if not min(times.beta for times in links.values()):
         raise ValueError("network: between.beta=0.0 is a link of infinite bandwidth, for which there is no bound")
     ranks = hosts.size or 0

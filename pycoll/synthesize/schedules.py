@@ -33,7 +33,7 @@ class Task(NamedTuple):
         found: list[list[Round]] = [[] for _ in range(self.ranks)]
         if self.primitive.reduces:
             combining = self.gamma * self.nbytes
-            most = max(1, int(duration / combining / EQUAL)) if combining else NO_LIMIT
+            most = max(1, int(min(duration / combining / EQUAL, NO_LIMIT))) if combining else NO_LIMIT
             back = spread(reversed_links(self.links), held, self.nbytes, duration, seed, most)
             if back is None:
                 return None

@@ -75,7 +75,7 @@ def spread(
     draw = np.random.default_rng(seed)
     usable = {}
     for pair, (alpha, beta) in links.items():
-        if (blocks := int((duration - alpha) / (beta * nbytes) / EQUAL)) > 0:
+        if (blocks := int(min((duration - alpha) / (beta * nbytes) / EQUAL, NO_LIMIT))) > 0:
             usable[pair] = blocks, alpha + beta * nbytes
     pairs = [*usable]
     far = _distances({pair: seconds for pair, (_, seconds) in usable.items()}, len(held))

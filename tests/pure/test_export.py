@@ -20,7 +20,7 @@ def test_a_round_trip(tmp_path):
     )
     assert code == 0 and "mine" in output
     code, _, error = command("pycoll.simulate", "bcast", "mine", "--file", "mine.json", "-n", "4", folder=tmp_path)
-    assert code != 0 and "mine is a schedule for 5 ranks and root 2, not for 4 ranks and root 0" in error
+    assert code != 0 and "mine is a schedule for 5 ranks and root 2, not for 4 ranks and root 0\n" in error
 
 
 def test_more_ranks_than_are_proved_of_other_algorithms(tmp_path):
@@ -63,7 +63,8 @@ def test_other_formats(format, file, proved, tmp_path):
         (["bcast", "tree", "-n", "4", "-r", "4"], "-r 4 is not one of 4 ranks"),
         (["bcast", "trees", "-n", "4"], "algorithm='trees' is not one of the algorithms of bcast"),
         (["alltoallv", "tree", "-n", "4"], "alltoallv.tree sends counts of blocks first"),
-        (["bcast", "tree", "-n", "4", "-o", "/nowhere/x.json"], "/nowhere/"),
+        (["bcast", "tree", "-n", "4", "-o", "/nowhere/x.json"], "-o /nowhere/x.json: no such directory"),
+        (["neighbor_alltoall", "direct", "-n", "4"], "primitive='neighbor_alltoall' is not one of: bcast, "),
         (["bcast", "tree", "-n", "4", "-f", "msccl"], "MSCCL has no name for bcast: it expresses allreduce, allgather"),
         (["bcast", "tree", "-n", "4", "-f", "chakra"], "-f chakra has a file for each rank: choose their name with -o"),
     ],
@@ -71,3 +72,10 @@ def test_other_formats(format, file, proved, tmp_path):
 def test_errors_are_one_line(arguments, error):
     code, output, text = command("pycoll.export", *arguments)
     assert code == 2 and not output and error in text.splitlines()[-1]
+
+
+def test_a_truncated_file_is_not_json(tmp_path):
+    (tmp_path / "cut.json").write_text('{"schedule": 1,')
+    code, output, error = command("pycoll.prove", "--import", "cut.json", folder=tmp_path)
+    assert code == 2 and not output
+    assert error.startswith("python -m pycoll.prove: --file cut.json: it is not JSON: Expecting property name")

@@ -61,7 +61,10 @@ def parse(contents: Sequence[bytes], ending: str, name: str) -> dict[str, Any]:
         goal.check(text)
     if ending == ".xml":
         return document_from(name, *msccl_reader.read(text))
-    found = json.loads(text)
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is not JSON: {error}") from None
     is_plan = isinstance(found, dict) and "gpus" in found
     return document_from(name, *mscclpp_reader.read(found)) if is_plan else found
 

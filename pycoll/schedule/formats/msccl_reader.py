@@ -24,7 +24,7 @@ class _Reader:
     def __init__(self, root: Element) -> None:
         self.gpus = sorted(root.findall("gpu"), key=lambda gpu: _number(gpu, "id"))
         ranks = _number(root, "ngpus")
-        if [_number(gpu, "id") for gpu in self.gpus] != [*range(ranks)] or ranks < 1:
+        if not 1 <= ranks == len(self.gpus) or any(_number(gpu, "id") != n for n, gpu in enumerate(self.gpus)):
             raise ValueError(f"the ids of the elements gpu are not 0 to {ranks - 1}")
         counts = [_number(gpu, name) for gpu in self.gpus for name in ("i_chunks", "o_chunks")]
         in_place = _number(root, "inplace", 0) == 1

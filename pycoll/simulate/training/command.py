@@ -8,6 +8,7 @@ with computation.  The second table has each collective, and each message betwee
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -83,6 +84,8 @@ def main(argv: Sequence[str]) -> None:
         check_folder("--trace", options.trace)
         where = options.ranks_per_host, options.topology, dict(options.algorithm)
         groups = Groups(options.mesh, network_of(options), *where)
+        if not math.isfinite(options.bucket_mb):
+            raise ValueError(f"--bucket-mb {options.bucket_mb} is not a finite number")
         bucket = int(options.bucket_mb * (1 << 20))
         how = How(options.micro_batches, options.schedule, options.chunks, bucket, not options.no_overlap)
         step = simulate_step(read(options.model), groups, how)

@@ -133,7 +133,7 @@ def _check(owner: Layer | Model, name: str) -> None:
         value, least = getattr(owner, each.name), 1 if each.name in ("repeat", "micro_batch") else 0
         if each.type in ("int", "float"):
             kind: Any = Integral if each.type == "int" else Real
-            if not isinstance(value, kind) or not least <= value < math.inf:
+            if isinstance(value, bool) or not isinstance(value, kind) or not least <= value < math.inf:
                 what = "an integer" if each.type == "int" else "a finite number"
                 raise InvalidModel(f"{name}: {each.name}={value!r} is not {what} of at least {least}")
 
@@ -164,7 +164,9 @@ def read(path: str | Path) -> Model:
             raise InvalidModel(f"layers={layers!r} is not a list")
         document["layers"] = tuple(Layer(**_object(each, Layer, f"layer {n}")) for n, each in enumerate(layers))
         return Model(**document)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise InvalidModel(f"{path} is not a model: it is nested too deeply") from None
+    except ValueError as error:
         raise InvalidModel(f"{path} is not a model: {error}") from None
 
 

@@ -65,8 +65,8 @@ def simulate_step(model: Model, groups: Groups, how: How | None = None) -> Step:
     Raises
     ------
     ValueError
-        If there are fewer layers than stages, the number of tensor-parallel ranks does not divide a layer, or the
-        schedule does not fit the numbers.
+        If there are fewer layers than stages, the number of tensor-parallel ranks does not divide a layer, the schedule
+        does not fit the numbers, or the step takes no time.
 
     Notes
     -----
@@ -92,13 +92,15 @@ def simulate_step(model: Model, groups: Groups, how: How | None = None) -> Step:
     for stage in stages:
         stage.finish(model.optimizer)
     time, replicas = max(stage.end for stage in stages), groups.size("dp") * groups.size("fsdp")
+    if not time:
+        raise ValueError(f"a step of model {model.name!r} takes no time: no layer has seconds, flops or messages")
     operations = model.flops * how.micro_batches * replicas
     return Step(
         time=time,
         stages=stages,
         collectives=list(groups.found.values()),
         samples=model.micro_batch * how.micro_batches * replicas,
-        utilization=operations / (groups.ranks * model.peak * time) if model.peak and time else 0.0,
+        utilization=operations / (groups.ranks * model.peak * time) if model.peak else 0.0,
     )
 
 

@@ -103,6 +103,13 @@ def test_128_ranks_of_a_torus_are_near_the_bound():
     assert problem(found.algorithm, 128) == ""
 
 
+@pytest.mark.parametrize("beta, gamma", [(1e300, 1e-10), (1e-10, 1e-320), (1e-10, 0.0)])
+def test_extreme_times(beta, gamma):
+    network = Network(Link(alpha=1e-6, beta=beta), gamma=gamma)
+    found = synthesize("torus:2x2", "allreduce", nbytes=64, network=network, seeds=1)
+    assert found.time >= found.bound and problem(found.algorithm, 4) == ""
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -111,6 +118,7 @@ def test_128_ranks_of_a_torus_are_near_the_bound():
         ({"topology": "torus:1"}, "topology='torus:1' has no links from rank to rank"),
         ({"topology": "fat-tree:2x2"}, "topology='fat-tree:2x2' has no links from rank to rank"),
         ({"network": Network(Link(alpha=1e-6))}, r"network: between.beta=0\.0 is a link of infinite bandwidth"),
+        ({"name": "ring"}, "ring is the name of an algorithm of pycoll for allreduce: choose another name"),
         ({"nbytes": 0}, "nbytes=0 is less than 1"),
         ({"chunks": 0}, "chunks=0 is less than 1"),
         ({"seeds": 0}, "seeds=0 is less than 1"),

@@ -132,6 +132,7 @@ def test_chunks_of_a_block_that_take_different_ways(draw):
         (('type="rcs"', 'type="rccs"'), r"step \d \(rccs\): the type is not one of s, r, rcs"),
         (('coll="allreduce"', 'coll="custom"'), "the collective 'custom' is not one of: allreduce, allgather"),
         (('ngpus="4"', 'ngpus="5"'), "the ids of the elements gpu are not 0 to 4"),
+        (('ngpus="4"', 'ngpus="99999999999"'), "the ids of the elements gpu are not 0 to 99999999998"),
         (
             ('i_chunks="4"', 'i_chunks="99999999999"'),
             "the buffers have 99999999999 chunks, which is not a number from 1 to",

@@ -70,6 +70,7 @@ def test_a_picture(model, tmp_path):
         (["--mesh", "dp=2", "--trace", "step.txt"], "--trace step.txt does not end in .json or .svg"),
         (["--mesh", "dp=2", "--trace", "nowhere/step.json"], "no such directory"),
         (["--mesh", "dp=2", "--bucket-mb", "0"], "bucket=0"),
+        (["--mesh", "dp=2", "--bucket-mb", "inf"], "--bucket-mb inf is not a finite number"),
         (["--mesh", "dp=2", "--network", "nowhere.json"], "nowhere.json: no such file"),
         ([], "--mesh"),
     ],

@@ -60,6 +60,11 @@ def test_no_other_division_has_a_faster_slowest_stage(times, data):
             '{"name": "m", "layers": [{"name": "a", "parameters": -1, "activation": 1}]}',
             "parameters=-1 is not an integer",
         ),
+        (
+            '{"name": "m", "layers": [{"name": "a", "parameters": true, "activation": 1}]}',
+            "parameters=True is not an integer",
+        ),
+        ("[" * 100_000, "it is nested too deeply"),
         ('{"name": "m", "layers": [{"name": "a", "parameters": 1, "activation": 1, "dtype": "int"}]}', "dtype='int'"),
         ('{"name": "m", "layers": [{"name": "a", "parameters": 1, "activation": 1, "flops": 1}]}', "needs a speed"),
     ],

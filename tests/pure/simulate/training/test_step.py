@@ -128,6 +128,11 @@ def test_wrong_numbers_are_errors(mesh, how, message):
         step(mesh, how, model(tensor_allreduces=1))
 
 
+def test_a_step_without_time_is_an_error():
+    with pytest.raises(ValueError, match="a step of model 'm' takes no time: no layer has seconds, flops or messages"):
+        step({"dp": 2}, given=Model("m", (Layer("a", 0, 0),)))
+
+
 def test_sixteen_thousand_ranks_take_seconds():
     given = model(layers=16, activation=1 << 22, tensor_allreduces=2)
     start = time.process_time()
