@@ -131,7 +131,7 @@ def synthesize(
     links = direct_links(hosts, network)
     if not links:
         raise ValueError(
-            f"topology={topology!r} has no links from rank to rank; give a torus of two or more hosts, or a file with links"
+            f"topology={topology!r} has no links from rank to rank; give a larger torus, or a file with links"
         )
     if not min(times.beta for times in links.values()):
         raise ValueError("network: between.beta=0.0 is a link of infinite bandwidth, for which there is no bound")
