@@ -31,7 +31,8 @@ from pycoll.selection.rules import choose
 from pycoll.selection.select import BY_MEASUREMENT, registered_limit
 from pycoll.selection.tuning_file import SHARED_MEMORY, Candidate, FixedChoice, Tuned, TuningFile
 
-from ..base.command_line import Parser, in_words, printed_once, refuse, say_written
+from ..base.command_line import Parser, check_folder, in_words, printed_once, refuse, say_written
+from ..base.links import SUFFIX
 from ..base.progress_bar import progress_bar
 from .benchmark_case import MEASURED, Call, Case
 from .environment import environment
@@ -85,6 +86,12 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
         if options.primitives or options.export:
             parser.error(f"--links cannot be combined with {'--export' if options.export else 'a primitive'}")
         options.output = options.output or Path("links.json")
+        if options.output.suffix != SUFFIX:
+            parser.error(f"-o {options.output} does not end in {SUFFIX}, as the name of a topology does")
+        try:
+            check_folder("-o", options.output)
+        except ValueError as error:
+            parser.error(str(error))
     if options.export:
         check_export(parser, options)
     options.primitives = options.primitives or MEASURED

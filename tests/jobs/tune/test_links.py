@@ -19,8 +19,10 @@ def test_links_of_four_ranks(tmp_path):
 
 def test_wrong_options(tmp_path):
     for options, why in (
-        (["allreduce"], "a primitive"),
-        (["--export", "mpich"], "--export"),
+        (["allreduce"], "--links cannot be combined with a primitive"),
+        (["--export", "mpich"], "--links cannot be combined with --export"),
+        (["-o", str(tmp_path / "absent" / "links.json")], "links.json: no such directory"),
+        (["-o", str(tmp_path / "links.txt")], "links.txt does not end in .json"),
     ):
         job = run(2, ["-m", "pycoll.tune", "--links", *options])
-        assert job.code == 2 and f"--links cannot be combined with {why}" in job.output, job.output
+        assert job.code == 2 and why in job.output and "Traceback" not in job.output, job.output
