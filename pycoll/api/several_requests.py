@@ -176,11 +176,7 @@ def test_some(
 
 
 def wait_for_some(
-    what: str,
-    requests: Sequence[AnyRequest],
-    statuses: Statuses = None,
-    objects: bool = True,
-    most: int | None = None,
+    what: str, requests: Sequence[AnyRequest], statuses: Statuses = None, objects: bool = True, most: int | None = None
 ) -> tuple[list[int], list[Any]] | None:
     """As `test_some`, until at least one request is complete; a timeout names the call `what`."""
     outcome: list[tuple[list[int], list[Any]] | None] = []

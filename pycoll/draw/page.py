@@ -28,10 +28,7 @@ BUTTONS: list[tuple[str, tuple[str, ...]]] = [
     ("play", (PLAY, PAUSE)),
     ("next", ("M3 3H5V13H3ZM7 3 14 8 7 13Z",)),
     ("last", ("M2 2 11 8 2 14ZM12 2H14V14H12Z",)),
-    (
-        "loop",
-        ("M3 9A5 5 0 0 1 11 4V2L15 5 11 8V6A3 3 0 0 0 5 9ZM13 7A5 5 0 0 1 5 12V14L1 11 5 8V10A3 3 0 0 0 11 7Z",),
-    ),
+    ("loop", ("M3 9A5 5 0 0 1 11 4V2L15 5 11 8V6A3 3 0 0 0 5 9ZM13 7A5 5 0 0 1 5 12V14L1 11 5 8V10A3 3 0 0 0 11 7Z",)),
 ]
 # the formats of exports; the script shows the buttons of those that the browser can write
 FORMATS = {"svg": "SVG", "gif": "GIF", "video": ""}

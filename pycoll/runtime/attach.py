@@ -198,11 +198,7 @@ def shrink(comm: MPI.Intracomm) -> MPI.Intracomm:
 
 
 def _register(
-    comm: MPI.Comm,
-    private: MPI.Intracomm,
-    facts: CommFacts,
-    choices: Choices | None,
-    topology: Topology | None = None,
+    comm: MPI.Comm, private: MPI.Intracomm, facts: CommFacts, choices: Choices | None, topology: Topology | None = None
 ) -> Channel:
     identity(private)
     channel = Channel(private, facts, Choices() if choices is None else choices, fitting(facts))

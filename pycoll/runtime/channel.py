@@ -100,11 +100,7 @@ class Channel:
         return next(self.tags)
 
     def bind(
-        self,
-        program: Program,
-        buffers: CheckedBuffers,
-        operation: Operation | None,
-        tag: int = BLOCKING,
+        self, program: Program, buffers: CheckedBuffers, operation: Operation | None, tag: int = BLOCKING
     ) -> Executable:
         """Bind a program to buffers."""
         addresses = address(buffers.send), address(buffers.recv)

@@ -125,12 +125,7 @@ def request(comm: MPI.Intracomm, step: Collective, buffers: CheckedBuffers, oper
         raise ValueError("algorithm='native': this MPI library has no persistent collectives") from None
 
 
-def bound(
-    comm: MPI.Intracomm,
-    step: Step,
-    buffers: CheckedBuffers,
-    operation: Operation | None,
-) -> Callable[[], Any]:
+def bound(comm: MPI.Intracomm, step: Step, buffers: CheckedBuffers, operation: Operation | None) -> Callable[[], Any]:
     """A call without arguments that runs, or starts, the native collective on these buffers."""
     assert isinstance(step, Collective)
     name = function_name(step.primitive, step.sends is not None)

@@ -30,11 +30,7 @@ class Task(InFlight):
     _thread = 0  # that advances it
 
     def __init__(
-        self,
-        parts: Callable[[], Iterable[Executable]],
-        name: str,
-        channel: Abandoned,
-        memory: Memory = HOST,
+        self, parts: Callable[[], Iterable[Executable]], name: str, channel: Abandoned, memory: Memory = HOST
     ) -> None:
         self.name, self.channel, self.memory = name, channel, memory
         self._make = parts

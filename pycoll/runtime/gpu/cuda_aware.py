@@ -73,10 +73,7 @@ def protocols(facts: Facts) -> list[Protocol]:
     if by_library:
         return [Protocol(name, True, reason) for name in (*_MESSAGES, *_OTHERS)]
     by_ucx = _by_ucx(facts)
-    return [
-        *(Protocol(name, *by_ucx) for name in _MESSAGES),
-        *(Protocol(name, False, reason) for name in _OTHERS),
-    ]
+    return [*(Protocol(name, *by_ucx) for name in _MESSAGES), *(Protocol(name, False, reason) for name in _OTHERS)]
 
 
 def _by_library(facts: Facts) -> tuple[bool, str]:

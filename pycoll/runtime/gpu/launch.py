@@ -19,13 +19,7 @@ class KernelLauncher:
     """Binds the steps of one program that run on the GPU to addresses."""
 
     def __init__(
-        self,
-        device: int,
-        buffers: set[int],
-        bases: list[int],
-        dtype: np.dtype,
-        operation: Operation | None,
-        size: int,
+        self, device: int, buffers: set[int], bases: list[int], dtype: np.dtype, operation: Operation | None, size: int
     ) -> None:
         self._device, self._buffers, self._bases, self._dtype, self._size = device, buffers, bases, dtype, size
         self._operation = operation
