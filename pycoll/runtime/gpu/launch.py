@@ -26,11 +26,9 @@ class KernelLauncher:
         self._arrays: dict[Region, Any] = {}
 
     def mark(self) -> Mark:
-        """Create a mark, which can be waited for."""
         return Mark(self._device)
 
     def does(self, step: Step) -> bool:
-        """Whether the step runs on the GPU."""
         if isinstance(step, Apply | CopyBytes | Divide):
             return any(region.buffer in self._buffers for region in step)
         return isinstance(step, Ready)
