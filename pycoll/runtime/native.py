@@ -39,12 +39,17 @@ def library() -> str:
 
 def library_file() -> str:
     """The file of the MPI library that this process has loaded; empty if it cannot be found."""
+    found = re.compile(r"lib(mpi|mpich|mpi_cray|mpifort)[._-]").match
+    return next((path for path, name in loaded_libraries().items() if found(name)), "")
+
+
+def loaded_libraries() -> dict[str, str]:
+    """The shared libraries of this process: path and file name."""
+    lines: list[str] = []
     with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
-        for line in maps:
-            path = line.split()[-1]
-            if re.match(r"lib(mpi|mpich|mpi_cray|mpifort)[._-]", os.path.basename(path)):
-                return path
-    return ""
+        lines = maps.read().splitlines()
+    paths = (line.split(maxsplit=5)[5] for line in lines if line.count("/") and ".so" in line)
+    return {path: os.path.basename(path) for path in paths}
 
 
 def function_name(primitive: str, blocks_vary: bool = False) -> str:

@@ -135,14 +135,6 @@ def draw(records: list[dict[str, Any]], options: argparse.Namespace, ranks: int,
     write_atomically(path, lambda file: file.write(image(figure, path.suffix[1:])))
 
 
-def check_output(path: Path) -> None:
-    """Raise ValueError if the plot cannot be written to this file; exit without Matplotlib."""
-    if path.suffix not in (".svg", ".png", ".pdf"):
-        raise ValueError(f"-o {path} does not end in .svg, .png or .pdf")
-    check_folder("-o", path)
-    optional("matplotlib")
-
-
 def parse(argv: list[str], comm: MPI.Intracomm) -> argparse.Namespace:
     """Parse the command line; errors end the program."""
     show = argparse.ArgumentDefaultsHelpFormatter
@@ -158,7 +150,8 @@ def parse(argv: list[str], comm: MPI.Intracomm) -> argparse.Namespace:
             if min(options.layers, options.width, options.samples) < 1:
                 raise ValueError("--layers, --width and --samples must be positive")
             if options.output:
-                check_output(Path(options.output))
+                check_folder("-o", Path(options.output), ".svg", ".png", ".pdf")
+                optional("matplotlib")
         except ValueError as error:
             parser.error(in_words(error))
     return options
