@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 
 import pycoll
-from pycoll.base.command_line import Parser, printed_once, say_written
-from pycoll.base.files import write_json
+from pycoll.base.command_line import Parser, printed_once, write_results
 from pycoll.selection.choices import primitive_called
 from pycoll.tune.environment import environment
 from pycoll.tune.options import nbytes, size_label
@@ -265,9 +264,7 @@ def present(comm: MPI.Intracomm, tables: list[list[dict[str, Any]]], sizes: list
         times = [{"median": each[name], "min": each[f"{name}_min"]} for each in records for name in ("mpi", "comm")]
         for warning in filter(None, [alone(comm.size), disturbed(times)]):
             print(warning)
-        if path:
-            write_json(path, document(where, records))
-            say_written(path)
+        write_results(path, document(where, records))
 
 
 def main(argv: list[str]) -> int:

@@ -14,8 +14,7 @@ from pycoll.base.mpi import MPI  # first, because it says if there is no MPI lib
 import sys
 
 import pycoll
-from pycoll.base.command_line import Parser, printed_once, say_written
-from pycoll.base.files import write_json
+from pycoll.base.command_line import Parser, printed_once, write_results
 from pycoll.runtime.attach import attach
 from pycoll.runtime.tuned import tuning_state
 from pycoll.schedule.registry import NATIVE
@@ -89,11 +88,9 @@ def main(argv: list[str]) -> None:
     todo = points(options.primitives or MEASURED, steps)
     records = [measure(comm, *point, budget) for point, budget in paced(comm, todo, options.budget, "selection")]
     if comm.rank == 0:
-        if options.json:
-            write_json(options.json, {"environment": where, "records": records})
         print(table(records, COLUMNS))
         print(said(records), f"tuning: {where['tuning']}", sep="\n")
-        say_written(options.json)
+        write_results(options.json, {"environment": where, "records": records})
 
 
 def said(records: list[dict]) -> str:

@@ -25,8 +25,7 @@ import numpy as np
 from mpi4py import MPI
 
 from pycoll import parallel
-from pycoll.base.command_line import Parser, say_written
-from pycoll.base.files import write_json
+from pycoll.base.command_line import Parser, write_results
 from pycoll.base.progress_bar import progress_bar
 
 from ..results import table
@@ -198,9 +197,7 @@ def main(argv: list[str]) -> int:
             killed(job, options, longest) for _ in progress_bar(range(options.kills), "kills", "job", shown=shown)
         ]
     del options.choices
-    if options.json:
-        write_json(options.json, {"options": vars(options), "others": others, "records": records})
-        say_written(options.json)
+    write_results(options.json, {"options": vars(options), "others": others, "records": records})
     print(table(records, COLUMNS))
     seconds = [record["seconds"] for record in records if record["seconds"] is not None]
     bad = sum(bool(record["problem"]) or record["accuracy"] < ENOUGH for record in records)

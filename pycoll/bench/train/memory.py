@@ -20,8 +20,8 @@ from mpi4py import MPI
 from tabulate import tabulate
 
 import pycoll
-from pycoll.base.command_line import Parser, check_folder, in_words, optional, printed_once, say_written
-from pycoll.base.files import write_atomically, write_json
+from pycoll.base.command_line import Parser, check_folder, in_words, optional, printed_once, say_written, write_results
+from pycoll.base.files import write_atomically
 from pycoll.parallel import Adam, DistributedDataParallel, FullyShardedDataParallel
 from pycoll.runtime.attach import attach
 from pycoll.tune.environment import environment
@@ -168,14 +168,13 @@ def main(argv: list[str]) -> int:
         for name in DRIVERS
     ]
     if comm.rank == 0:
-        if options.json:
-            write_json(options.json, {"environment": where, "options": vars(options), "records": records})
+        write_results(options.json, {"environment": where, "options": vars(options), "records": records})
         if options.output:
             draw(records, options, comm.size, Path(options.output))
         rows = [[each["driver"], each["formula"], each["nbytes"][-1], max(each["nbytes"])] for each in records]
         headings = ["MiB", "formula", "after the step", "at most"]
         print(tabulate(rows, headings, floatfmt=".0f"))
-        say_written(options.json, options.output)
+        say_written(options.output)
     return 0
 
 

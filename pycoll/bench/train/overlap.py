@@ -21,8 +21,7 @@ from tabulate import tabulate
 from threadpoolctl import threadpool_limits
 
 import pycoll
-from pycoll.base.command_line import Parser, printed_once, say_written
-from pycoll.base.files import write_json
+from pycoll.base.command_line import Parser, printed_once, write_results
 from pycoll.parallel import DistributedDataParallel
 from pycoll.tune.environment import environment
 
@@ -164,10 +163,8 @@ def main(argv: list[str]) -> int:
         "averaging": averaging,
         "ways": rows,
     }
-    if options.json:
-        write_json(options.json, {"environment": where, "options": vars(options), "record": record})
+    write_results(options.json, {"environment": where, "options": vars(options), "record": record})
     print("  ".join(f"{key}: {value}" for key, value in where.items()))
-    say_written(options.json)
     print(
         f"{nbytes / 1e6:.2f} MB of gradients, {record['samples']} samples per rank; without overlap: forward pass ",
         end="",
