@@ -169,11 +169,11 @@ def as_given(what: str, buffer: Any) -> Array:
     return array
 
 
-def check_in_place(name: str, arrays: Mapping[str, Any]) -> dict[str, Array]:
-    """Return arrays by name, to change them in place; raise ValueError if one is read-only, as scalars of NumPy are."""
+def check_in_place(gradients: Mapping[str, Any]) -> dict[str, Array]:
+    """Return gradients as arrays, to change them in place; raise ValueError if one is read-only, as scalars are."""
     checked: dict[str, Array] = {}
-    for key, buffer in arrays.items():
-        what = f"{name}[{key!r}]"
+    for key, buffer in gradients.items():
+        what = f"gradients[{key!r}]"
         checked[key] = as_given(what, buffer)
         check_writeable(what, buffer, checked[key])
     return checked
