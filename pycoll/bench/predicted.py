@@ -50,7 +50,7 @@ COLUMNS = {
 }
 
 
-class Prediction(NamedTuple):
+class SimulatedCase(NamedTuple):
     """An algorithm and a size to simulate."""
 
     primitive: str
@@ -81,12 +81,12 @@ def measure(comm: MPI.Intracomm, primitive: str, size: int, network: Network, bu
     times = alternate(comm, starts.calls, budget, least=11, before=calls)
     hosts = attach(comm).facts.hosts
     return [
-        record(Prediction(primitive, name, case.nbytes, hosts), network, times[name], late)
+        record(SimulatedCase(primitive, name, case.nbytes, hosts), network, times[name], late)
         for name, late in starts.late().items()
     ]
 
 
-def record(point: Prediction, network: Network, times: np.ndarray, late: np.ndarray) -> dict:
+def record(point: SimulatedCase, network: Network, times: np.ndarray, late: np.ndarray) -> dict:
     """Return the record of one point, with the medians of measured and predicted times in milliseconds."""
     every = -(-len(late) // SIMULATED)
     predicted = np.median([point.seconds(network, delays) for delays in late[::every]])

@@ -18,7 +18,7 @@ import pycoll
 from ..arguments.arrays import as_array, check_writeable
 from ..arguments.device_arrays import bfloat16, cupy
 from ..arguments.memory import bounds, device_of
-from ..arguments.streams import follow, join_streams
+from ..arguments.streams import join_streams, order_after_caller
 
 Array = Any  # a NumPy or CuPy array
 Arrays = Mapping[str, Array]
@@ -144,7 +144,7 @@ def copy(to: Array, source: Array) -> None:
 def hand_over(array: Array) -> None:
     """Make later GPU work of pycoll wait for the work on this array in the current stream."""
     if not isinstance(array, np.ndarray):
-        follow(array.device.id)
+        order_after_caller(array.device.id)
 
 
 def named_dtype(dtype: Any) -> np.dtype:

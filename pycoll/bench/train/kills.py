@@ -48,7 +48,7 @@ COLUMNS = {
 }
 
 
-class Outcome(NamedTuple):
+class JobResult(NamedTuple):
     """What became of a job."""
 
     problem: str
@@ -64,7 +64,7 @@ class Job:
         self.ranks, self.json, self.checkpoint = options.ranks, folder / "result.json", folder / "checkpoint"
         self.options, self.others = options, others
 
-    def run(self, victims: list[int], delay: float) -> Outcome:
+    def run(self, victims: list[int], delay: float) -> JobResult:
         """Run the job, and kill ranks some seconds after the first epoch."""
         for path in (self.json, self.checkpoint):
             shutil.rmtree(path, ignore_errors=True)
@@ -103,12 +103,12 @@ class Job:
             for process in (job.pid, *_processes(token).values()):
                 os.kill(process, signal.SIGKILL)
             rest, _ = job.communicate()
-            return Outcome(f"it hangs: {''.join([*lines, rest])[-500:]}\n{roll}", started, LIMIT, {})
+            return JobResult(f"it hangs: {''.join([*lines, rest])[-500:]}\n{roll}", started, LIMIT, {})
         ended = time.monotonic() - begun
         if job.returncode or not self.json.exists():
-            return Outcome(f"exit status {job.returncode}: {''.join([*lines, rest])[-1500:]}", started, ended, {})
+            return JobResult(f"exit status {job.returncode}: {''.join([*lines, rest])[-1500:]}", started, ended, {})
         result = json.loads(self.json.read_text())["records"][0]
-        return Outcome(self.damaged(), started, ended, result)
+        return JobResult(self.damaged(), started, ended, result)
 
     def damaged(self) -> str:
         """Return the problem with the checkpoint, which must be that of the last epoch, or an empty string."""

@@ -32,7 +32,7 @@ T = TypeVar("T")
 SMALLEST, LARGEST = 16, 1 << 16  # samples in the batch of a rank
 
 
-class Step:
+class OverlapStep:
     """A training step of one rank, without the update."""
 
     def __init__(self, options: argparse.Namespace, comm: MPI.Intracomm) -> None:
@@ -88,7 +88,7 @@ def timed(comm: MPI.Intracomm, call: Callable[[], T]) -> tuple[float, T]:
     return float(pycoll.allreduce(np.array([time.perf_counter() - start]), op="max", comm=comm)[0]), result
 
 
-def calibrate(step: Step, comm: MPI.Intracomm) -> tuple[float, float, float]:
+def calibrate(step: OverlapStep, comm: MPI.Intracomm) -> tuple[float, float, float]:
     """Choose the batch size; return the seconds of the forward pass, the backward pass, and the averaging."""
     averaging = np.median([timed(comm, step.averaging)[0] for _ in range(5)])
 
@@ -108,7 +108,7 @@ def calibrate(step: Step, comm: MPI.Intracomm) -> tuple[float, float, float]:
     return *times(), float(averaging)
 
 
-def measure(step: Step, comm: MPI.Intracomm, rounds: int) -> dict[str, np.ndarray]:
+def measure(step: OverlapStep, comm: MPI.Intracomm, rounds: int) -> dict[str, np.ndarray]:
     """Return the median seconds of the forward pass, and of the rest, on the slowest rank for each way."""
     ways = {"apart": step.apart, "hooks alone": step.overlapped}
     threaded = MPI.Query_thread() == MPI.THREAD_MULTIPLE
@@ -138,7 +138,7 @@ def main(argv: list[str]) -> int:
         options = parser.parse_args(argv)
     threadpool_limits(1)
     where = environment(comm)
-    step = Step(options, comm)
+    step = OverlapStep(options, comm)
     forward, backward, averaging = calibrate(step, comm)
     times = measure(step, comm, options.rounds)
     step.ddp.free()

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arguments.device_arrays import at, cupy
 from ...arguments.ops import Operation, kind_of, real_dtype
-from ...arguments.streams import Mark, follow, on_own_stream, own_stream
+from ...arguments.streams import Mark, on_own_stream, order_after_caller, own_stream
 from ...base.counters import count_staging, counted
 from ...compiler.program import Apply, CopyBytes, Divide, Ready, Region, Step
 from .combine import combining, divide
@@ -56,7 +56,7 @@ class KernelLauncher:
             case Divide(region):
                 result = self._at(region, real_dtype(self._dtype))
                 return on_own_stream(self._device, lambda: divide(result, self._size))
-        return lambda: follow(self._device)
+        return lambda: order_after_caller(self._device)
 
     def _copy(self, source: Region, to: Region) -> Callable[[], object]:
         runtime, stream = cupy().cuda.runtime, own_stream(self._device).ptr
