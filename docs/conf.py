@@ -26,6 +26,7 @@ extensions = [
     "languages",
     "dots",
     "pictures",
+    "predicted",
     "playground",
 ]
 exclude_patterns = ["_build", "_generated"]

@@ -54,6 +54,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "more": ("and {n} more", "以及另外 {n} 条"),
     "cost_so_far": ("Cost so far: {cost}", "累计代价：{cost}"),
     "simulated": ("simulated: {time} \u00b5s", "模拟时间：{time} \u00b5s"),
+    "waits": ("rank {rank} waits for rank {peer}", "{rank} 号进程等待 {peer} 号进程"),
     "all_ranks": ("all ranks", "所有进程"),
     "some_ranks": ("rank{s} {ranks}", "进程 {ranks}"),
     "host": ("host {host}", "主机 {host}"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from math import cos, hypot, pi, sin
 
-from ..base.numbers import listed
 from ..schedule.diagnosis import Waiting
 from .arrows import marker
 from .language import say
@@ -35,7 +34,7 @@ def waiting(found: Waiting) -> str:
 def described(found: Waiting) -> str:
     """Describe the picture."""
     pairs = [(rank, peer) for rank, peers in enumerate(found.waits) for peer in peers or ()]
-    return listed([f"rank {rank} waits for rank {peer}" for rank, peer in pairs])
+    return say("comma").join(say("waits", rank=rank, peer=peer) for rank, peer in pairs)
 
 
 def _kind(found: Waiting, rank: int) -> str:

@@ -5,6 +5,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from pycoll.draw.language import speaking
 from pycoll.draw.waiting import SIDE, described, waiting
 from pycoll.schedule.diagnosis import Waiting
 
@@ -17,6 +18,8 @@ def test_the_cycle_differs_from_the_other_ranks_that_wait():
     assert [kinds.count(f"rank {kind}") for kind in ("cycle", "waits", "finished")] == [3, 1, 1]
     assert "Thick" in "".join(picture.itertext()) and "Dashed" in "".join(picture.itertext())
     assert "rank 3 waits for rank 2" in described(found)
+    with speaking("zh-CN"):
+        assert "3 号进程等待 2 号进程" in described(found)
 
 
 @pytest.mark.parametrize("size", [1, 2, 9, 32])
