@@ -134,6 +134,9 @@ def visit(visitor: Visitor, address: str) -> None:
     assert "stale" in (page.locator("#playground iframe").get_attribute("class") or ""), "the film is an old one"
     page.select_option("[name=algorithm]", "tree")
     visitor.sees("allgather.tree on 3 ranks")
+    shown = page.input_value("[name=source]")
+    page.locator("#playground .cm-content").press("Control+z")
+    assert page.input_value("[name=source]") == shown, "the change belongs to another algorithm"
     page.select_option("[name=algorithm]", "ring")
     visitor.reads("rank")
     assert "+ 2) % size" in page.input_value("[name=source]"), "the change is kept"
@@ -323,6 +326,8 @@ def reads_chinese(visitor: Visitor, address: str) -> None:
     page.locator("#playground figcaption", has_text="箭头").wait_for()
     visitor.clicks("copy")
     visitor.reads("链接已复制。")
+    page.select_option("[name=challenge]", "chain")
+    page.locator("#playground .task", has_text="沿着一条链").wait_for()
 
 
 def main() -> int:
@@ -339,7 +344,7 @@ def main() -> int:
         reads_chinese(wide, address)
         narrow = Visitor(browser.new_page(viewport={"width": 390, "height": 844}, color_scheme="dark"))
         narrow.page.goto(address)
-        narrow.sees("allreduce.ring on 8 ranks")
+        narrow.sees("allreduce.ring on 4 ranks")
         assert narrow.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "too wide for a telephone"
         for visitor, name in ((wide, "wide"), (narrow, "narrow")):
             if options.pictures:

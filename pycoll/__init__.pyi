@@ -2,6 +2,7 @@
 import typing
 
 import pycoll.simulate as _simulate
+import pycoll.synthesize as _synthesize
 import pycoll.trace as _trace
 
 from .api.abort import abort_on_exception as abort_on_exception
@@ -114,7 +115,7 @@ from .runtime.gpu.select import select_device as select_device
 from .runtime.progress_thread import progress_thread as progress_thread
 
 if not typing.TYPE_CHECKING:
-    from . import simulate as simulate, trace as trace
+    from . import simulate as simulate, synthesize as synthesize, trace as trace
 
 # These modules are callable, which type checkers do not support: for them, the names are objects of these types.
 
@@ -126,6 +127,11 @@ class _Simulate:
     simulate = staticmethod(_simulate.simulate)
     __call__ = staticmethod(_simulate.simulate)
 
+class _Synthesize:
+    Synthesized = _synthesize.Synthesized
+    synthesize = staticmethod(_synthesize.synthesize)
+    __call__ = staticmethod(_synthesize.synthesize)
+
 class _Trace:
     Passes = _trace.Passes
     now = staticmethod(_trace.now)
@@ -136,6 +142,7 @@ class _Trace:
     __call__ = staticmethod(_trace.trace)
 
 simulate: _Simulate
+synthesize: _Synthesize
 trace: _Trace
 
 __version__: str

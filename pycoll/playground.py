@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 from .base import settings
+from .challenges.chinese import TASKS
 from .challenges.edited import SIZES, Verdict, examine, read
 from .challenges.tasks import CHALLENGES, judge, read_challenge
 from .draw.frames import Film, film
@@ -31,8 +32,9 @@ from .schedule.registry import (
     sides,
     without_domains,
 )
+from .simulate.forms import check_hosts, parse
 from .simulate.network import Network
-from .simulate.routes import Topology, check_hosts, parse
+from .simulate.routes import Topology
 from .simulate.run import Cluster, Ranks, sizes
 
 
@@ -84,9 +86,11 @@ def _drawn(verdict: Verdict, language: str) -> dict[str, Any]:
     return verdict._asdict() | {"text": text, "waiting": picture}
 
 
-def challenges() -> list[dict[str, Any]]:
+def challenges(language: str = "en") -> list[dict[str, Any]]:
     """Return the challenges: their names, primitives, tasks and texts."""
-    return [each._replace(goal=None)._asdict() for each in CHALLENGES.values()]
+    tasks = {"zh-CN": TASKS}.get(language, {})
+    found = (each._replace(goal=None, task=tasks.get(each.name, each.task)) for each in CHALLENGES.values())
+    return [each._asdict() for each in found]
 
 
 def judged(name: str, text: str, language: str = "en") -> dict[str, Any]:

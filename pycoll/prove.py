@@ -31,6 +31,7 @@ from .compiler.program_key import ProgramKey
 from .compiler.programs import compiled
 from .primitives.direct import AND_SUFFIX, find_schedule
 from .schedule.costs import count, disagreements, missing_lines
+from .schedule.formats import NoAlgorithm
 from .schedule.neighborhood import OPTIONS, Neighborhood, add_options, described, neighborhood
 from .schedule.neighbors import Stencil, without_neighbors
 from .schedule.own_file import load, problem, registered
@@ -257,7 +258,7 @@ def parser() -> Parser:
     options.add_argument(
         *("--file", "--import"),
         type=Path,
-        help="prove the algorithms of a Python file, or the schedules of a JSON file",
+        help="prove the algorithms of a Python file, or a schedule in a format of `python -m pycoll.export`",
     )
     add_options(options)
     steps = options.add_argument_group("instead of a proof")
@@ -336,6 +337,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             steps = steps_of(find_schedule(*names[0]), options.steps, options.rank, options.bytes, topology)
         else:
             raise ValueError("--steps needs one algorithm, for example: allreduce ring --steps 4")
+    except NoAlgorithm as proved:
+        print(proved)
+        return 0
     except (OSError, ValueError) as error:
         grammar.error(in_words(error))
     if steps:

@@ -233,6 +233,8 @@ def tools() -> None:
     simulated = pycoll.simulate("bcast", algorithm="tree", ranks=4, nbytes=8, network=network)
     seconds: float = simulated.time
     assert seconds > 0 and simulated.ends.shape == (4,)
+    found = pycoll.synthesize("torus:2x2", "allreduce", nbytes=64, network=Network())
+    assert found.time > found.bound and found.algorithm.name == "synthesized"
 
 
 def in_one_process() -> None:

@@ -3,6 +3,7 @@
 - ``{topology} NAME ...`` shows simulated topologies; the content is the caption.
 - ``{lanes}`` shows what happens at the same time. Each line of the content is a lane: its name, and a word for each
   unit of time. A dot is an idle unit, and equal words side by side are one box. The caption follows an empty line.
+- ``{pipeline} SCHEDULE STAGES BATCHES [CHUNKS]`` shows the time chart of a pipeline; the content is the caption.
 """
 
 from __future__ import annotations
@@ -15,8 +16,13 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from pycoll.draw.language import speaking
 from pycoll.draw.markup import tag, words
+from pycoll.draw.pipeline import bars
+from pycoll.draw.sheet import style
 from pycoll.simulate.picture import svg
+
+from languages import language_of  # isort: skip
 
 ROW, BOX, CHARACTER = 30, 22, 0.56  # pixels, pixels, em
 Lanes = dict[str, list[str]]
@@ -89,6 +95,22 @@ class Topologies(_Picture):
         return "".join(figures), "\n".join(self.content), "topologies"
 
 
+class Pipeline(_Picture):
+    """The time chart of a pipeline."""
+
+    required_arguments, optional_arguments = 3, 1
+
+    def picture(self) -> tuple[str, str, str]:
+        """Return the chart in the language of the page."""
+        name, *numbers = self.arguments
+        with speaking(language_of(self.env.docname)):
+            body, width, height = bars(name, *map(int, numbers))
+        size = {"style": f"--natural: {width:.6g}px", "viewBox": f"0 0 {width:.6g} {height:.6g}"}
+        rules = tag("style", style("drawing.css"))
+        drawn = tag("svg", rules, body, class_="drawing", role="img", aria_label=" ".join(self.arguments), **size)
+        return drawn, "\n".join(self.content), "pipeline"
+
+
 class Timeline(_Picture):
     """Lanes of time."""
 
@@ -102,4 +124,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directives."""
     app.add_directive("topology", Topologies)
     app.add_directive("lanes", Timeline)
+    app.add_directive("pipeline", Pipeline)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

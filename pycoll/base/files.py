@@ -45,7 +45,12 @@ def _mode(path: Path) -> int | None:
 
 def write_text(path: str | Path, text: str) -> None:
     """Write a text, atomically."""
-    write_atomically(Path(path), lambda file: file.write(text.encode()))
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write bytes, atomically."""
+    write_atomically(Path(path), lambda file: file.write(data))
 
 
 def write_json(path: str | Path, content: object) -> None:

@@ -64,7 +64,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "of": ("of {rank}", "进程 {rank}"),
     "part": ("part {part}", "第 {part} 块"),
     "vector": ("vector", "向量"),
-    "block": ("block {block}", "块 {block}"),
+    "block": ("block {block}", "第 {block} 块"),
     "counts": ("counts", "长度"),
     "to": ("to {rank}", "发往 {rank}"),
     "from": ("from {rank}", "来自 {rank}"),
@@ -140,6 +140,17 @@ WORDS: dict[str, tuple[str, str]] = {
     "arrow_key": ("Each arrow leads to the rank that another rank waits for.", "箭头由等待的进程指向它所等待的进程。"),
     "deadlock_key": (" Thick arrows: the deadlock.", "粗箭头构成死锁。"),
     "finished_key": (" Dashed: has finished.", "虚线：已经结束的进程。"),
+    # time charts of pipelines
+    "stage": ("stage {stage}", "阶段 {stage}"),
+    "forward": ("forward", "前向传播"),
+    "backward": ("backward", "反向传播"),
+    "input_gradient": ("input gradient", "对输入的梯度"),
+    "weight_gradient": ("weight gradient", "对权重的梯度"),
+    "micro_batches": ("numbers: micro-batches", "数字：微批次"),
+    "micro_batch_work": (
+        "{kind} of micro-batch {batch}, chunk {chunk}",
+        "第 {batch} 个微批次，第 {chunk} 部分：{kind}",
+    ),
     # the playground
     "steps_of": ("The steps of the algorithm", "算法的各个步骤"),
     "challenge": ("Challenge", "挑战"),

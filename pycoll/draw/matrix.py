@@ -7,7 +7,7 @@ from .language import say
 from .markup import tag
 from .names import sentence
 
-ROW, WIDTH, LEFT, TOP = 20, 62, 64, 26
+ROW, WIDTH, LEFT, TOP = 20, 68, 64, 26
 AGAIN = 16  # columns after which the names of the ranks are repeated
 
 

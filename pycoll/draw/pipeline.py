@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
+
 from ..schedule.pipeline import SCHEDULES, Backward, BackwardInput, BackwardWeights, Forward, MicrobatchWork
 from ..schedule.timeline import Span, Timeline, timeline
+from .language import say
 from .markup import tag, words
 from .sheet import XMLNS, style
 
 UNIT, ROW, LABELS = 24.0, 26, 64
+LINE, LETTER = 100, 6.0  # letters in a line of text, and the width of a letter in a picture
 COLORS: dict[type[MicrobatchWork], str] = {Forward: "r0", Backward: "r2", BackwardInput: "r2", BackwardWeights: "r1"}
 SIGNS: dict[type[MicrobatchWork], str] = {Forward: "F", Backward: "B", BackwardInput: "I", BackwardWeights: "W"}
-MEANINGS: dict[type[MicrobatchWork], str] = {
+MEANINGS: dict[type[MicrobatchWork], str] = {  # keys of words
     Forward: "forward",
     Backward: "backward",
-    BackwardInput: "input gradient",
-    BackwardWeights: "weight gradient",
+    BackwardInput: "input_gradient",
+    BackwardWeights: "weight_gradient",
 }
 
 
@@ -47,33 +51,48 @@ def text(name: str, stages: int, batches: int, chunks: int = 1) -> str:
             for at in range(round(span.start), round(span.end)):
                 cells[at] = _label(span) if at == round(span.start) else "-" * (width - 1)
         lines.append(f"stage {stage:<3} " + "".join(cell.ljust(width) for cell in cells))
-    keys = "; ".join(f"{SIGNS[kind]}: {MEANINGS[kind]}" for kind in _kinds(chart))
+    keys = "; ".join(f"{SIGNS[kind]}: {say(MEANINGS[kind])}" for kind in _kinds(chart))
     number = "the numbers are those of the micro-batch" + (" and of the chunk" if chunks > 1 else "")
-    lines += ["", f"{keys}; {number}; .: idle", source(name)]
+    lines += ["", f"{keys}; {number}; .: idle", *wrap(source(name), LINE, break_on_hyphens=False)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def svg(name: str, stages: int, batches: int, chunks: int = 1) -> str:
-    """Return a chart as an SVG document."""
-    chart = timeline(name, stages, batches, chunks)
-    width, height = LABELS + UNIT * chart.total + 40, ROW * stages + 118
+    """Return a chart as an SVG document, with its title, its figures and its source."""
+    body, width, tall = bars(name, stages, batches, chunks)
     head = title(name, stages, batches, chunks)
+    figures = summary(timeline(name, stages, batches, chunks))
+    width = max(width, LETTER * len(figures) + 32)
+    sources = wrap(source(name), int((width - 32) / LETTER))
+    height = 64 + tall + 17 * len(sources)
+    lines = [
+        tag("text", words(line), class_="label", x=16, y=80 + tall + 17 * number) for number, line in enumerate(sources)
+    ]
     parts = [
         tag("title", words(head)),
         tag("style", words(style("drawing.css"))),
-        tag("rect", class_="paper", x=0, y=0, width=width, height=height),
+        tag("rect", class_="paper", x=0, y=0, width=width, height=height + 12),
         tag("text", words(head), class_="name", x=16, y=28),
-        tag("text", words(summary(chart)), class_="label", x=16, y=48),
+        tag("text", words(figures), class_="label", x=16, y=48),
+        tag("g", body, transform="translate(0 64)"),
+        *lines,
     ]
+    size = {"width": width, "height": height + 12, "viewBox": f"0 0 {width:.6g} {height + 12}"}
+    return tag("svg", *parts, class_="drawing", xmlns=XMLNS, **size)
+
+
+def bars(name: str, stages: int, batches: int, chunks: int = 1) -> tuple[str, float, float]:
+    """Return the bars of all stages above their legend as SVG elements, with width and height."""
+    chart = timeline(name, stages, batches, chunks)
+    parts = []
     for stage, spans in enumerate(chart.stages):
-        top = 64 + ROW * stage
-        parts.append(tag("text", f"stage {stage}", class_="label", x=16, y=top + 15))
+        top = ROW * stage
+        parts.append(tag("text", words(say("stage", stage=stage)), class_="label", x=16, y=top + 15))
         parts.append(tag("rect", class_="rests", x=LABELS, y=top, width=UNIT * chart.total, height=ROW - 4))
         parts += [_box(span, top, chunks) for span in spans]
-    parts.append(_legend(chart, 64 + ROW * stages + 22))
-    parts.append(tag("text", words(source(name)), class_="label", x=16, y=height - 12))
-    size = {"width": width, "height": height, "viewBox": f"0 0 {width:.6g} {height}"}
-    return tag("svg", *parts, class_="drawing", xmlns=XMLNS, **size)
+    kinds = _kinds(chart)
+    parts.append(_legend(kinds, ROW * stages + 22))
+    return "".join(parts), max(LABELS + UNIT * chart.total, 140 * (len(kinds) + 1)) + 40, ROW * stages + 30
 
 
 def _kinds(chart: Timeline) -> list[type[MicrobatchWork]]:
@@ -90,22 +109,22 @@ def _box(span: Span, top: float, chunks: int) -> str:
     width = UNIT * (span.end - span.start)
     left = LABELS + UNIT * span.start
     light = 1 - 0.6 * span.work.chunk / chunks
-    hint = f"{MEANINGS[type(span.work)]} of micro-batch {span.work.batch}, chunk {span.work.chunk}"
+    work = {"kind": say(MEANINGS[type(span.work)]), "batch": span.work.batch, "chunk": span.work.chunk}
     size = {"width": width, "height": ROW - 4}
     return tag(
         "g",
-        tag("title", words(hint)),
+        tag("title", words(say("micro_batch_work", **work))),
         tag("rect", class_=COLORS[type(span.work)], x=left, y=top, fill_opacity=light, **size),
         tag("rect", class_="edge", x=left, y=top, **size),
         tag("text", str(span.work.batch), class_="by", x=left + width / 2, y=top + 15, text_anchor="middle"),
     )
 
 
-def _legend(chart: Timeline, top: float) -> str:
-    kinds, parts = _kinds(chart), []
+def _legend(kinds: list[type[MicrobatchWork]], top: float) -> str:
+    parts = []
     for number, kind in enumerate(kinds):
         left = 16 + 140 * number
         parts.append(tag("rect", class_=COLORS[kind], x=left, y=top - 11, width=14, height=14))
-        parts.append(tag("text", MEANINGS[kind], class_="label", x=left + 20, y=top))
-    parts.append(tag("text", "numbers: micro-batches", class_="label", x=16 + 140 * len(kinds), y=top))
+        parts.append(tag("text", words(say(MEANINGS[kind])), class_="label", x=left + 20, y=top))
+    parts.append(tag("text", words(say("micro_batches")), class_="label", x=16 + 140 * len(kinds), y=top))
     return "".join(parts)

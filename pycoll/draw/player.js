@@ -60,7 +60,7 @@ function show(time) {
     for (const step of film.marked) step.style.setProperty("--share", share.toFixed(3));
   }
   slider.value = String(simulated ? Math.round((now / end) * FINE) : moment);
-  output.textContent = `${moment} / ${last}` + (simulated ? ` \u00b7 ${(now * 1e6).toFixed(1)} us` : "");
+  output.textContent = `${moment} / ${last}` + (simulated ? ` \u00b7 ${(now * 1e6).toFixed(1)} \u00b5s` : "");
   if (parent !== window) parent.postMessage({ frame: moment }, "*");
 }
 

@@ -16,10 +16,10 @@ A block is a number, or a list such as ``[1, 0]`` for the copy of block 0 on ran
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from .moves import AFTER, BEFORE, Block, Combine, Copy, Move, Recv, Reduce, Schedule, Send
+from .moves import AFTER, BEFORE, Block, Combine, Copy, Move, Recv, Reduce, Round, Schedule, Send
 from .registry import PRIMITIVES, Algorithm, Hosts
 
 VERSION = 1
@@ -38,22 +38,36 @@ def document_of(
     algorithm: Algorithm, ranks: int, root: int = 0, segments: int = 1, hosts: Hosts = None
 ) -> dict[str, Any]:
     """Return the schedule of all ranks as a document; ValueError if it depends on lengths that the caller gives."""
+    rounds = rounds_of(algorithm, ranks, root, segments, hosts)
+    parts = algorithm.parts(ranks, segments, hosts)
+    return assembled(algorithm.primitive.name, algorithm.name, ranks, root, parts, algorithm.ordered, rounds)
+
+
+def rounds_of(algorithm: Algorithm, ranks: int, root: int, segments: int, hosts: Hosts) -> list[list[Round]]:
+    """Return the rounds of each rank; ValueError if they depend on lengths that the caller gives."""
     if algorithm.needs_counts:
         raise ValueError(f"{algorithm} sends counts of blocks first, which a document does not have")
-    schedules = [algorithm.schedule(rank, ranks, root, segments, hosts) for rank in range(ranks)]
+    return [list(algorithm.schedule(rank, ranks, root, segments, hosts)) for rank in range(ranks)]
+
+
+def assembled(
+    primitive: str, name: str, ranks: int, root: int, parts: int, ordered: bool, rounds: Sequence[Sequence[Round]]
+) -> dict[str, Any]:
+    """Return the document of the rounds of all ranks."""
     return {
         "schedule": VERSION,
-        "primitive": algorithm.primitive.name,
-        "algorithm": algorithm.name,
+        "primitive": primitive,
+        "algorithm": name,
         "ranks": ranks,
         "root": root,
-        "parts": algorithm.parts(ranks, segments, hosts),
-        "ordered": algorithm.ordered,
-        "rounds": [[[_written(move) for move in moves] for moves in schedule] for schedule in schedules],
+        "parts": parts,
+        "ordered": ordered,
+        "rounds": [[[written_move(move) for move in moves] for moves in each] for each in rounds],
     }
 
 
-def _written(move: Move) -> dict[str, Any]:
+def written_move(move: Move) -> dict[str, Any]:
+    """Return a move as a document has it."""
     name = next(name for name, (kind, _) in FIELDS.items() if type(move) is kind)
     if isinstance(move, PEERS):
         first, *rest = [*map(_listed, move.blocks)], *(value for value in move if value is not move.blocks)
@@ -88,19 +102,29 @@ def algorithm_of(document: Any, name: str) -> Algorithm:
         for rank, each in enumerate(given["rounds"])
     ]
 
+    found = algorithm_of_rounds(given["primitive"], name, rounds, parts, given["ordered"], root)
+    found.generator.__doc__ = text_of(document)  # tells documents of one name apart, see `own_digest`
+    return found
+
+
+def algorithm_of_rounds(
+    primitive: str, name: str, rounds: Sequence[Sequence[Round]], parts: int, ordered: bool, root: int = 0
+) -> Algorithm:
+    """Return an algorithm that runs these rounds of each rank."""
+    kind, ranks = PRIMITIVES[primitive], len(rounds)
+
     def generator(rank: int, size: int, root: int = root) -> Schedule:
-        if (size, root) != (ranks, given["root"]):
-            wanted, found = (f"{p} ranks and root {r}" for p, r in ((ranks, given["root"]), (size, root)))
+        if (size, root) != only:
+            wanted, found = (f"{p} ranks and root {r}" for p, r in (only, (size, root)))
             raise ValueError(f"{name} is a schedule for {wanted}, not for {found}")
         yield from rounds[rank]
 
     def cut(size: int, segments: int, hosts: Hosts) -> int:
         return parts
 
-    primitive = PRIMITIVES[given["primitive"]]
-    parameters = ("rank", "size", *(["root"] if primitive.rooted else []))
-    generator.__doc__ = text_of(document)  # tells documents of one name apart, see `own_digest`
-    return Algorithm(primitive, name, generator, cut, given["ordered"], parameters, only=(ranks, root))
+    only = ranks, root
+    parameters = ("rank", "size", *(["root"] if kind.rooted else []))
+    return Algorithm(kind, name, generator, cut, ordered, parameters, only=only)
 
 
 def _checked(document: Any) -> dict[str, Any]:

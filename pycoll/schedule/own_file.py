@@ -1,17 +1,17 @@
 """Files of users with algorithms: the option ``--file`` of the commands.
 
-A Python file defines algorithms, and is named after their primitive.  A JSON file has the schedule of all ranks, and is
-named after its algorithm.
+A Python file defines algorithms, and is named after their primitive.  A file in one of the `pycoll.schedule.formats`
+has the schedule of all ranks, and is named after its algorithm.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib.util
-import json
 import traceback
 from pathlib import Path
 
+from . import formats
 from .costs import count
 from .document import algorithm_of
 from .endless import limit_rounds
@@ -31,17 +31,17 @@ def load(file: Path) -> list[tuple[str, str]]:
     OSError
         If the file cannot be read.
     ValueError
-        If the file is neither a Python file nor a JSON file, if it raises an exception, registers no algorithm, or has
-        no schedule.
+        If the file is neither a Python file nor one with a schedule, if it raises an exception, or if it registers no
+        algorithm.  `formats.NoAlgorithm` if its schedule is right, but has no blocks, or cuts those of pycoll.
     """
     with file.open("rb"):  # raises OSError if the file cannot be read, whatever its name
         pass
-    if file.suffix == ".json":
+    if file.suffix in formats.ENDINGS:
         return [_load_schedule(file)]
     known = {(primitive, name): find_schedule(primitive, name) for primitive, name in registered()}
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
-        raise ValueError(f"--file {file} is neither a Python file nor a JSON file")
+        raise ValueError(f"--file {file} is neither a Python file nor one of: {', '.join(formats.ENDINGS)}")
     limit_rounds()
     try:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
@@ -55,10 +55,12 @@ def load(file: Path) -> list[tuple[str, str]]:
 
 
 def _load_schedule(file: Path) -> tuple[str, str]:
-    """Register the schedule of a JSON file under the name of the file."""
+    """Register the schedule of a file under the name of the file."""
     try:
-        algorithm = algorithm_of(json.loads(file.read_text(encoding="utf-8")), file.stem)
+        algorithm = algorithm_of(formats.read(file), formats.name_of(file))
         register_schedule(algorithm)
+    except formats.NoAlgorithm as error:
+        raise formats.NoAlgorithm(f"{file}: {error}") from None
     except RecursionError:
         raise ValueError(f"--file {file}: it is nested too deeply") from None
     except ValueError as error:

@@ -114,6 +114,7 @@ class _Run:
         self.values = Values()
         self.nbytes = nbytes
         self.hazards: list[tuple[int, int]] = []
+        self.combined: dict[int, tuple[int, int]] = {}  # the rank and the round that first combines each value
         self.hosts = range(size) if hosts is None else without_domains(hosts)
         self.crossing: dict[tuple[int, int], float] = {}
         self.watch: Callable[[RankState], object] | None = None
@@ -240,7 +241,8 @@ class _Run:
         if mixed[0] != mixed[1]:
             raise self.error(rank, f"combines block {mixed[0]} with block {mixed[1]}, into block {into}")
         left, right = (mine, value) if order == AFTER else (value, mine)
-        self.ranks[rank].held[into] = self.values.combine(left, right)
+        self.ranks[rank].held[into] = number = self.values.combine(left, right)
+        self.combined.setdefault(number, (rank, self.ranks[rank].at + 1))
 
     def need(self, rank: int, block: Block, verb: str) -> int:
         held = self.ranks[rank].held
@@ -395,9 +397,14 @@ def _check_goal(
 
 
 def _check_contributions(run: _Run, algorithm: Algorithm, rank: int, block: Block, promised: tuple[int, ...]) -> None:
-    contributors = run.values.contributors[run.ranks[rank].held[block]]
+    number = run.ranks[rank].held[block]
+    contributors = run.values.contributors[number]
     if wrong := wrong_contributions(contributors, promised):
-        raise ProofError(f"rank {rank}, block {block}: the result {wrong}")
+        again = ""
+        if len({*contributors}) < len(contributors):
+            here, at = run.combined[run.values.repeated(number)]
+            again = f", first in round {at} of rank {here}"
+        raise ProofError(f"rank {rank}, block {block}: the result {wrong}{again}")
     if algorithm.ordered and contributors != promised:
         raise ProofError(
             f"rank {rank}, block {block}: the result combines the contributions in the order {listed(contributors)}, "

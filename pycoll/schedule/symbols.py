@@ -65,6 +65,13 @@ class Values:
         """Return the combination of two values of one block."""
         return self._number((left, right), self.origin[left], self.contributors[left] + self.contributors[right])
 
+    def repeated(self, number: int) -> int:
+        """Return the first combination in a value whose operands share a contribution; there must be one."""
+        for side in self._keys[number]:
+            if len({*self.contributors[side]}) < len(self.contributors[side]):
+                return self.repeated(side)
+        return number
+
     def value(self, number: int) -> Value:
         """Return the value with this number."""
         return Value(self.origin[number], self.contributors[number])

@@ -19,8 +19,8 @@ from ..schedule.endless import timed
 from ..schedule.moves import Blocks, Round
 from ..schedule.neighborhood import neighborhood
 from ..schedule.registry import Hosts, in_order, without_domains
+from .forms import check_hosts, parse
 from .network import Link, Network
-from .routes import check_hosts, parse
 from .run import Cluster, Outcome, Ranks, sizes, sizes_between_neighbors
 
 try:
@@ -137,7 +137,8 @@ def simulate(
         - ``"torus:8x8x8"``, in any number of dimensions;
         - ``"fat-tree:16x8:2"``, 16 leaf switches of 8 hosts, with uplinks of half the bandwidth of the hosts;
         - ``"dragonfly:9x4x8:2"``, 9 groups of 4 routers of 8 hosts, with half the bandwidth between groups;
-        - ``"rails:16x8"``, 16 hosts of 8 ranks, each with a network card on the switch of its rail.
+        - ``"rails:16x8"``, 16 hosts of 8 ranks, each with a network card on the switch of its rail;
+        - ``"links.json"``, a file with the latency and the bandwidth of each link.
     delays : mapping of int to float, optional
         The seconds by which ranks start late.
     longest : int, optional
@@ -162,6 +163,8 @@ def simulate(
         If an argument has the wrong type.
     ValueError
         If the primitive or the algorithm is unknown, a number is out of range, or arguments do not match.
+    OSError
+        If the file of the topology cannot be read.
     RuntimeError
         If the schedule deadlocks.
     """

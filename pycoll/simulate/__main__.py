@@ -1,7 +1,7 @@
 """Simulate a collective on any number of ranks, with one algorithm or with all, and print the costs.
 
 --plot plots time against ranks and against bytes.  --draw draws the topology.  Under mpiexec, --calibrate measures the
-real network.
+real network.  ``python -m pycoll.simulate training`` simulates a training step, and describes its options with --help.
 """
 
 from __future__ import annotations
@@ -22,20 +22,23 @@ from ..schedule.own_file import check, load
 from ..schedule.registry import COLLECTIVES, Algorithm, algorithms_of, in_order
 from ..tune.options import nbytes
 from . import Simulated, simulate
-from .network import Network, changed, read, write
+from .forms import parse
+from .network import write
+from .options import add_network, network_of
 from .picture import svg
 from .plot import plot
-from .routes import WRITTEN, parse
+from .training import command as training
 
 RANKS = 16
 PROVED = 64  # the most ranks for which algorithms of a file are proved before they are simulated
 PLOT = Path("simulated.png")
+TRAINING = "training"  # in place of a primitive
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     options = Parser(prog="python -m pycoll.simulate", description=__doc__, allow_abbrev=False)
-    options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(COLLECTIVES)}")
+    options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(COLLECTIVES)}; or {TRAINING}")
     options.add_argument("names", nargs="?", metavar="algorithm", help="the same as --algorithm")
     options.add_argument("-a", "--algorithm", help=f"comma-separated names (default: all); {AND_SUFFIX}")
     options.add_argument("--file", type=Path, help="register the algorithms of this file, named after its primitive")
@@ -51,21 +54,12 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "-s", "--segments", type=int, help="segments of pipelined algorithms (default: as pycoll chooses)"
     )
-    options.add_argument("-p", "--ranks-per-host", type=int, help="ranks on each host (1, or as the topology says)")
     options.add_argument(
         "-d", "--domains-per-host", type=int, default=1, help="domains of each host, such as sockets (%(default)s)"
     )
-    options.add_argument("-t", "--topology", help=f"links between hosts: {WRITTEN} (default: one switch)")
+    add_network(options)
     options.add_argument(
         "--delay", action="append", type=_delay, default=[], metavar="RANK:SECONDS", help="let a rank start late"
-    )
-    options.add_argument("--network", type=Path, metavar="FILE", help="read a network that --calibrate wrote")
-    options.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="set a parameter of the network: gamma, oversubscription, between.alpha, inside.beta, ...",
     )
     options.add_argument(
         "--plot",
@@ -123,6 +117,9 @@ def _row(name: str, result: Simulated) -> dict[str, Any]:
 
 def main(argv: Sequence[str]) -> None:
     """Simulate and print."""
+    if argv[:1] == [TRAINING]:
+        training.main(argv[1:])
+        return
     grammar = parser()
     options = grammar.parse_args(argv)
     try:
@@ -139,7 +136,7 @@ def main(argv: Sequence[str]) -> None:
         own = load(options.file) if options.file else []
         if own and options.primitive is None:
             options.primitive = own[0][0]
-        network = changed(read(options.network) if options.network else Network(), options.set)
+        network = network_of(options)
         if options.primitive is None:
             raise ValueError(f"a primitive is missing; choose one of: {', '.join(COLLECTIVES)}")
         algorithms_of(options.primitive)  # or an error that lists the primitives

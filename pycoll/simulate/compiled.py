@@ -9,7 +9,7 @@ import numpy as np
 
 from ..schedule.moves import Blocks, Round
 from ..schedule.registry import Algorithm
-from ..schedule.symmetry import symmetric_rounds
+from ..schedule.symmetry import Described, symmetric_rounds
 from .events import Simulation, Template
 from .network import UNCUT
 from .routes import FatTree
@@ -74,8 +74,26 @@ class CompiledRanks:
 
 def template(algorithm: Algorithm, ranks: int, nbytes: int) -> Template | None:
     """Return the rounds of all ranks of a symmetric schedule, after a check of some; None if it is not symmetric."""
-    if algorithm.symmetry is None or 1 < (parts := algorithm.parts(ranks)) < ranks:  # these are not those of ranks
+    rounds = checked_rounds(algorithm, ranks)
+    if rounds is None or algorithm.symmetry is None:
         return None
-    checked = {ranks * i // CHECKED + i for i in range(CHECKED)} & {*range(ranks)}
-    rounds = symmetric_rounds(algorithm, ranks, checked)
-    return None if rounds is None else Template(rounds, algorithm.symmetry(ranks), *divmod(nbytes, parts))
+    return Template(rounds, algorithm.symmetry(ranks), *divmod(nbytes, algorithm.parts(ranks)))
+
+
+def checked_rounds(algorithm: Algorithm, ranks: int) -> list[list[Described]] | None:
+    """Return the rounds of rank 0 of a symmetric schedule, from which those of some ranks follow."""
+    if algorithm.symmetry is None or 1 < algorithm.parts(ranks) < ranks:  # these parts are not those of ranks
+        return None
+    return symmetric_rounds(algorithm, ranks, {ranks * i // CHECKED + i for i in range(CHECKED)} & {*range(ranks)})
+
+
+def in_groups(
+    rounds: Sequence[Sequence[Described]], sides: tuple[int, ...], part: int, outer: int, inner: int
+) -> Template:
+    """Return the rounds of `outer` * `inner` groups of ranks that run the same symmetric schedule.
+
+    The ranks of all groups are numbered as a grid with `outer`, the `sides` of the schedule and `inner` in C order.
+    Each block has `part` bytes.
+    """
+    moved = [[move._replace(peer=move.peer * inner) for move in moves] for moves in rounds]
+    return Template(moved, tuple(side for side in (outer, *sides, inner) if side > 1), part, 0)

@@ -608,6 +608,7 @@ cdef class Template:
     cdef int32_t ranks
     cdef int32_t count  # of the rounds
     cdef int64_t part, longer
+    cdef bint halves  # whether all sides are 2
     cdef int64_t[::1] first  # the moves of each round
     cdef int64_t[::1] first_block  # the blocks of each move
     cdef int32_t[::1] block, peer, sides
@@ -620,6 +621,7 @@ cdef class Template:
         if len(sides) > MOST_SIDES:
             raise ValueError(f"a grid of {len(sides)} dimensions has more than {MOST_SIDES}")
         self.sides = np.array(sides, np.int32)
+        self.halves = set(sides) == {2}
         self.first = np.cumsum([0, *map(len, rounds)], dtype=np.int64)
         self.first_block = np.cumsum([0, *(len(move.blocks) for move in moves)], dtype=np.int64)
         self.block = np.array([block for move in moves for block in move.blocks], np.int32)
@@ -638,7 +640,7 @@ cdef class Template:
         cdef int32_t i, side
         if dimensions == 1:
             return number + rank - (self.ranks if number + rank >= self.ranks else 0)
-        if self.sides[0] == 2 and self.sides[dimensions - 1] == 2:  # the sides decrease
+        if self.halves:
             return number ^ rank
         for i in range(dimensions - 1, -1, -1):
             side = self.sides[i]

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 from ..draw.markup import tag, words
 from ..draw.sheet import XMLNS, style
+from .forms import parse
+from .graph import Graph
 from .network import Network
-from .routes import Dragonfly, FatTree, Rails, RankHosts, Topology, Torus, parse
+from .routes import Dragonfly, FatTree, Rails, RankHosts, Topology, Torus
 
 MOST = 64  # ranks in a picture
 SIZE, STEP, MARGIN = 20.0, 52.0, 14.0  # of a host; between hosts; around everything
@@ -60,12 +62,13 @@ def svg(text: str) -> str:
     if not 1 < count <= MOST:
         raise ValueError(f"topology={text!r} has {count} ranks; a picture shows 2 to {MOST}")
     network = Network()
+    unit = topology.unit if isinstance(topology, Graph) else network.between.beta
     ranks = RankHosts(network, [rank // topology.ranks_per_host for rank in range(count)])
     nodes, ends = LAYOUTS[type(topology)](topology)
-    links: dict[frozenset[str], float] = {}  # the bandwidth, relative to that of a host
+    links: dict[frozenset[str], float] = {}  # the bandwidth, in units of a width
     for source, to in permutations(range(count), 2):
         for hop in topology.route(source, to, ranks):
-            links[frozenset(ends(hop.name))] = network.between.beta / hop.beta
+            links[frozenset(ends(hop.name))] = unit / hop.beta
     route = {frozenset(ends(hop.name)) for hop in topology.route(0, count - 1, ranks)}
     parts = [_link(nodes, pair, links[pair], pair in route) for pair in sorted(links, key=lambda pair: pair in route)]
     return _document(text, [*parts, *(_box(node) for node in nodes.values())], nodes)
@@ -205,9 +208,17 @@ def _rails(topology: Rails) -> tuple[Nodes, Ends]:
     return nodes, ends
 
 
+def _graph(topology: Graph) -> tuple[Nodes, Ends]:
+    """Hosts on a circle, which has room for links beside each other."""
+    radius = STEP * topology.size / (2 * math.pi)
+    nodes = {f"host {host}": Node(*_around(host, topology.size, radius), str(host)) for host in range(topology.size)}
+    return nodes, lambda name: _pair("host", name)
+
+
 LAYOUTS: dict[type[Topology], Callable[[Any], tuple[Nodes, Ends]]] = {
     Torus: _torus,
     FatTree: _fat_tree,
     Dragonfly: _dragonfly,
     Rails: _rails,
+    Graph: _graph,
 }

@@ -78,13 +78,13 @@ class Cluster:
         if isinstance(here, tuple) and isinstance(there, tuple) and here[0] == there[0]:
             ports = tuple(map(self._port, across(source, to, here, there, self.network)))
             return self.network.across, self.network.across.alpha, ports
-        ports = tuple(map(self._port, self.topology.route(source, to, self.rank_hosts)))
-        return self.network.between, self.network.between.alpha + (len(ports) - 1) * self.network.hop, ports
+        hops = tuple(self.topology.route(source, to, self.rank_hosts))
+        return self.network.between, self.topology.latency(hops, self.network), tuple(map(self._port, hops))
 
     def _port(self, hop: Hop) -> Port:
         """Return the port of a hop; it is created at its first use."""
         if hop.name not in self.ports:
-            self.ports[hop.name] = Port(*hop)
+            self.ports[hop.name] = Port(hop.name, hop.beta)
         return self.ports[hop.name]
 
 

@@ -55,8 +55,10 @@ class _Writer:
         self._pid = rank.number
         self._name("process", f"rank {rank.number} on {rank.about['host']}", 0)
         self._put("M", name="process_sort_index", pid=self._pid, tid=0, args={"sort_index": rank.number})
-        for thread in {event.thread for event in (*rank.phases, *rank.steps())}:
-            self._name("thread", f"thread {thread}" if thread else "calls", thread)
+        threads = {event.thread for event in (*rank.phases, *rank.steps())}
+        names = {thread: f"thread {thread}" if thread else "calls" for thread in threads}
+        for thread, name in (rank.about.get("threads") or names).items():
+            self._name("thread", name, thread)
         for phase in sorted(rank.phases, key=lambda phase: (phase.begin, -phase.end)):  # outer ones first
             self._span("phase", phase.what, phase.begin, phase.end, phase.thread)
         for event in rank.under_way:

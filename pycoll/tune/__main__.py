@@ -35,6 +35,7 @@ from ..base.command_line import Parser, in_words, printed_once, refuse, say_writ
 from .benchmark_case import MEASURED, Call, Case
 from .environment import environment
 from .export.command import LIBRARIES, PROG, export
+from .links import measure_links
 from .options import add_budget, add_primitives, add_sizes, points, sizes
 from .timing import alternate, comparable, paced, race, ratio, updated
 
@@ -65,12 +66,22 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
         help="measure the algorithms of the MPI library instead, and write rules that it reads for C and Fortran "
         "programs, too; --output names their directory (rules)",
     )
+    parser.add_argument(
+        "--links",
+        action="store_true",
+        help="measure the latency and the bandwidth between all pairs of ranks instead, and write them for --topology "
+        "of pycoll.synthesize and pycoll.simulate (links.json)",
+    )
     parser.add_argument("--no-native", action="store_true", help="leave out the native collectives of MPI")
     parser.add_argument("--no-registered", action="store_true", help="leave out registered buffers")
     add_budget(parser, 300.0)
     options = parser.parse_args(argv)
     if ranks == 1:
         parser.error(f"one rank sends no messages; start several ranks: mpiexec -n 4 {PROG}")
+    if options.links:
+        if options.primitives or options.export:
+            parser.error(f"--links cannot be combined with {'--export' if options.export else 'a primitive'}")
+        options.output = options.output or Path("links.json")
     if options.export:
         check_export(parser, options)
     options.primitives = options.primitives or MEASURED
@@ -225,6 +236,9 @@ def main(argv: list[str]) -> None:
         options = parse(argv, comm.size)
     if options.export:
         export(comm, options)
+        return
+    if options.links:
+        measure_links(comm, options.output)
         return
     problem = None
     if comm.rank == 0:

@@ -35,6 +35,8 @@ EXAMPLES = {
     "registered": (2, r"registered buffers are used directly\nordinary  : +\S+ us\nregistered: +\S+ us"),
     "persistent": (2, r"200 steps on 2 ranks, 400 equations: largest error \S+"),
     "simulation": (1, r"fastest: recursive_doubling, .*"),
+    "synthesis": (1, r"found .* us; .* the fastest of the catalogue, .* us: \d\.\d times as fast"),
+    "training_step": (1, r"\{'dp': 4, 'pp': 4\}: 1\.845 s for 16 samples, 5% of the peak"),
     "tracing": (2, r"20 calls of allreduce\.ring with 400000 bytes, .*"),
     "torch_ddp": (2, r"loss 0\.\d+ -> 0\.\d+; difference from one process \S+"),
     "torch_fsdp": (2, r"loss .*; rank 0 keeps 2640 of 5280 parameters"),
@@ -65,7 +67,9 @@ def test_examples(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(name for name in EXAMPLES if name != "simulation" and "torch" not in name))
+@pytest.mark.parametrize(
+    "name", sorted(name for name in EXAMPLES if name not in ("simulation", "synthesis") and "torch" not in name)
+)
 def test_examples_on_three_ranks(name):
     """Run the programs on three ranks; they check their own results.  Those with torch take long to start."""
     assert output(name, 3).strip()

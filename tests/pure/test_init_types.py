@@ -91,9 +91,13 @@ def checked(tmp_path, program):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("imported", ["", "import pycoll.simulate\nimport pycoll.trace"])
+@pytest.mark.parametrize("imported", ["", "import pycoll.simulate\nimport pycoll.synthesize\nimport pycoll.trace"])
 def test_right_programs_are_accepted(tmp_path, imported):
-    names = [f"pycoll.{module}.{name}" for module in ("trace", "simulate") for name in getattr(pycoll, module).__all__]
+    names = [
+        f"pycoll.{module}.{name}"
+        for module in ("trace", "simulate", "synthesize")
+        for name in getattr(pycoll, module).__all__
+    ]
     attributes = "\n".join([*names, *(f"pycoll.{name}" for name in pycoll.__all__)])
     assert not checked(tmp_path, ACCEPTED.format(imported=imported, attributes=attributes))
 

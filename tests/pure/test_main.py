@@ -76,7 +76,8 @@ def test_the_list_needs_no_mpi():
     assert "python -m pycoll.info" in done.stdout and not done.stderr
 
 
-COMMANDS_WITHOUT_MPI = ["pycoll", "pycoll.prove", "pycoll.draw", "pycoll.simulate", "pycoll.simulate.training"]
+COMMANDS_WITHOUT_MPI = ["pycoll", "pycoll.prove", "pycoll.draw", "pycoll.simulate", "pycoll.simulate.parameter_server"]
+COMMANDS_WITHOUT_MPI += ["pycoll.synthesize"]
 
 
 @pytest.mark.parametrize("name", [*COMMANDS_WITHOUT_MPI, "pycoll.trace", "pycoll.costs"])
@@ -84,7 +85,7 @@ def test_help_begins_with_a_verb_in_the_imperative(name):
     done = subprocess.run([sys.executable, "-m", name, "--help"], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0 and "``" not in done.stdout
     description = done.stdout.split("\n\n")[1]
-    assert description.split()[0] in {"List", "Prove", "Draw", "Simulate", "Compare", "Summarize", "Print"}
+    assert description.split()[0] in {"List", "Prove", "Draw", "Simulate", "Search", "Compare", "Summarize", "Print"}
 
 
 COMPLETE = """

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from pycoll import playground, simulate
+from pycoll.challenges.chinese import TASKS
+from pycoll.challenges.tasks import CHALLENGES
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 
 PROGRAM = """
@@ -97,6 +99,14 @@ def test_challenges_are_judged_and_played():
     right = next(each for each in playground.challenges() if each["name"] == "logarithm")
     page = playground.page("bcast", ["naive"], 4, text=right["text"], challenge="logarithm")
     assert "bcast.logarithm on 4 ranks" in page
+
+
+def test_tasks_of_challenges_are_in_both_languages():
+    english, chinese = playground.challenges(), playground.challenges("zh-CN")
+    assert TASKS.keys() == CHALLENGES.keys()
+    for one, other in zip(english, chinese, strict=True):
+        assert one["task"].isascii() and not other["task"].isascii()
+        assert other | {"task": one["task"]} == one
 
 
 @pytest.mark.parametrize("topology", ["", "torus:4x2", "fat-tree:4x2:2", "rails:4x2"])

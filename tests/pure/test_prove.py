@@ -179,7 +179,7 @@ def doubling(rank, size):
 
 def test_contributions_that_are_combined_twice():
     assert words("allreduce", doubling, 3, ordered=False).endswith(
-        "rank 0, block 0: the result combines the contribution of rank 0 more than once"
+        "rank 0, block 0: the result combines the contribution of rank 0 more than once, first in round 2 of rank 0"
     )
 
 
@@ -472,7 +472,7 @@ def test_a_failing_import_in_a_file_is_one_line(tmp_path):
         (["--file", "nowhere/bcast.py"], ": nowhere/bcast.py: no such file\n"),
         (["--file", "nowhere/bcast"], ": nowhere/bcast: no such file\n"),
         (["--file", "pycoll"], ": pycoll: is a directory\n"),
-        (["--file", "LICENSE"], "--file LICENSE is neither a Python file nor a JSON file"),
+        (["--file", "LICENSE"], "--file LICENSE is neither a Python file nor one of: .json, .xml"),
     ],
 )
 def test_wrong_command_lines(arguments, complaint):

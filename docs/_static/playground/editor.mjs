@@ -2,7 +2,7 @@
 import { basicSetup, EditorView } from "codemirror";
 import { python } from "@codemirror/lang-python";
 import { indentUnit, syntaxHighlighting } from "@codemirror/language";
-import { StateEffect, StateField } from "@codemirror/state";
+import { EditorState, StateEffect, StateField } from "@codemirror/state";
 import { Decoration } from "@codemirror/view";
 import { classHighlighter } from "@lezer/highlight";
 
@@ -28,10 +28,12 @@ export function editor(area) {
   });
   const label = EditorView.contentAttributes.of({ "aria-label": "The algorithm" });
   const look = [indentUnit.of("    "), syntaxHighlighting(classHighlighter)];
-  const view = new EditorView({ doc: area.value, extensions: [basicSetup, python(), ...look, marked, changed, label] });
+  const extensions = [basicSetup, python(), ...look, marked, changed, label];
+  const view = new EditorView({ doc: area.value, extensions });
   area.after(view.dom);
   area.hidden = true;
   return {
+    begin: (text) => view.setState(EditorState.create({ doc: text, extensions })), // with nothing to undo
     set(text) {
       if (text === view.state.doc.toString()) return;
       quiet = true;

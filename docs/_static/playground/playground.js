@@ -135,10 +135,12 @@ async function choose({ primitive, algorithm, beside, source, challenge, ...give
   if (mine !== choices) return;
   for (const name of ["root", "segments"]) $(name).disabled = !facts.some((needs) => needs[name]);
   if (given.per_host === undefined) $("per_host").value = facts.some((needs) => needs.per_host) ? 2 : 1;
+  const before = edited;
   edited = task?.name ?? `${$("primitive").value}.${$("algorithm").value}`;
   original = text;
   $("source").value = source ?? edits.get(edited) ?? original;
-  editor?.set($("source").value);
+  if (edited === before) editor?.set($("source").value);
+  else editor?.begin($("source").value);
   keep();
   await show(given.frame);
 }
@@ -206,7 +208,8 @@ function linked() {
 
 async function follow() {
   try {
-    await choose({ primitive: "allreduce", algorithm: "ring", ...linked() });
+    const ranks = matchMedia("(max-width: 40rem)").matches ? 4 : undefined; // or as before
+    await choose({ primitive: "allreduce", algorithm: "ring", ranks, ...linked() });
   } catch (error) {
     say(error.message, "wrong");
   }
@@ -220,7 +223,7 @@ async function begin() {
     () => {}, // the site was built without it
   );
   try {
-    [catalogue, challenges] = [await ask("catalogue"), await ask("challenges")];
+    [catalogue, challenges] = [await ask("catalogue"), await ask("challenges", language)];
     listChallenges();
     await follow();
   } catch (error) {

@@ -1,20 +1,24 @@
-"""A schedule from a document runs on real ranks, as an algorithm of its own."""
+"""A schedule from a file runs on real ranks, as an algorithm of its own."""
 
 import numpy as np
 import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll.schedule.document import algorithm_of, document_of
+from pycoll.schedule.document import algorithm_of
+from pycoll.schedule.formats import FORMATS, parse
+from pycoll.schedule.formats.plan import plan_of
 from pycoll.schedule.registry import PRIMITIVES, find, register_schedule
 
 COMM = MPI.COMM_WORLD
 
 
-@pytest.fixture
-def imported():
+@pytest.fixture(params=["json", "msccl", "mscclpp", "chakra"])
+def imported(request):
     """The name of a ring for all ranks, registered for the time of a test."""
-    register_schedule(algorithm_of(document_of(find("allreduce", "ring"), COMM.size), "imported"))
+    found = FORMATS[request.param].write(plan_of(find("allreduce", "ring"), COMM.size))
+    contents = [found.encode()] if isinstance(found, str) else found
+    register_schedule(algorithm_of(parse(contents, FORMATS[request.param].ending, "imported"), "imported"))
     yield pycoll.AlgorithmName("imported")
     del PRIMITIVES["allreduce"].algorithms["imported"]
 
@@ -35,3 +39,19 @@ def test_other_numbers_of_ranks_are_refused(imported):
     with pytest.raises(ValueError, match=r"imported is a schedule for .* ranks and root 0, not for 1 ranks and root 0"):
         pycoll.allreduce(np.ones(8), comm=alone, algorithm=imported)
     alone.Free()
+
+
+@pytest.mark.parametrize("format", ["msccl", "mscclpp"])
+@pytest.mark.parametrize(
+    ("primitive", "name"), [("allreduce", "rabenseifner"), ("allgather", "bruck"), ("alltoall", "tree")]
+)
+def test_other_collectives_run(primitive, name, format):
+    text = FORMATS[format].write(plan_of(find(primitive, name), COMM.size))
+    register_schedule(algorithm_of(parse([text.encode()], FORMATS[format].ending, "other"), "other"))
+    try:
+        data = np.random.default_rng(COMM.rank).integers(0, 100, 12 * COMM.size)
+        data = data[:12] if primitive == "allgather" else data
+        mine = getattr(pycoll, primitive)(data, algorithm=pycoll.AlgorithmName("other"))
+        np.testing.assert_array_equal(mine, getattr(pycoll, primitive)(data, algorithm="native"))
+    finally:
+        del PRIMITIVES[primitive].algorithms["other"]

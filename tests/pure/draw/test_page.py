@@ -83,7 +83,7 @@ def test_two_films_run_on_one_clock(browser, tmp_path):
         return window.locator("output").inner_text()
 
     moments = len({*clocks[0], *clocks[1]}) - 1
-    assert frames() == [0, 0] and said() == f"0 / {moments} \u00b7 0.0 us"
+    assert frames() == [0, 0] and said() == f"0 / {moments} \u00b7 0.0 \u00b5s"
     window.keyboard.press("ArrowRight")
     window.wait_for_function("document.querySelector('output').textContent.startsWith('1 ')")
     assert frames() == [1, 1], "the tree is in its first frame, of which the ring has ended"
@@ -93,7 +93,7 @@ def test_two_films_run_on_one_clock(browser, tmp_path):
         window.keyboard.press("ArrowRight")
     window.wait_for_function("document.querySelector('output').textContent.startsWith('5 ')")
     window.keyboard.press("End")
-    assert frames() == [len(one.frames) - 1 for one in two] and f"{max(ends) * 1e6:.1f} us" in said()
+    assert frames() == [len(one.frames) - 1 for one in two] and f"{max(ends) * 1e6:.1f} \u00b5s" in said()
     window.keyboard.press("ArrowLeft")
     assert frames() == [len(two[0].frames) - 2, len(two[1].frames) - 1]
     assert [window.locator(".film").nth(each).evaluate("one => one.className") for each in range(2)] == [
@@ -101,7 +101,7 @@ def test_two_films_run_on_one_clock(browser, tmp_path):
         "film ended",
     ]
     window.locator("input").fill("500")
-    assert f"{max(ends) * 5e5:.1f} us" in said()
+    assert f"{max(ends) * 5e5:.1f} \u00b5s" in said()
     window.close()
 
 

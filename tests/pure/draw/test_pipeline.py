@@ -5,7 +5,8 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from pycoll.draw.__main__ import main
-from pycoll.draw.pipeline import svg, text
+from pycoll.draw.language import speaking
+from pycoll.draw.pipeline import LETTER, LINE, bars, svg, text
 from pycoll.schedule.pipeline import SCHEDULES
 
 
@@ -26,6 +27,21 @@ def test_picture_has_all_work(name):
     hints = [each.text for each in root.iter("{http://www.w3.org/2000/svg}title")][1:]
     assert len(hints) == 4 * 8 * chunks * (3 if name == "zb-h1" else 2)
     assert set(hints) >= {f"forward of micro-batch {batch}, chunk 0" for batch in range(8)}
+
+
+def test_no_line_is_cut_off():
+    for name in SCHEDULES:
+        root = ET.fromstring(svg(name, 2, 2, 2 if name == "interleaved" else 1))
+        labels = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text") if each.get("class") == "label"]
+        assert max(map(len, labels)) * LETTER < float(root.get("width"))
+        assert max(map(len, text(name, 2, 2, 2 if name == "interleaved" else 1).splitlines())) <= LINE
+
+
+def test_bars_in_chinese():
+    with speaking("zh-CN"):
+        drawn, width, height = bars("zb-h1", 2, 4)
+    assert "阶段 1" in drawn and "前向传播" in drawn and "stage" not in drawn
+    assert width > height > 0
 
 
 def test_command(tmp_path, capsys):

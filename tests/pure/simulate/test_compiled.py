@@ -9,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pycoll
+from pycoll.base.links import Times
 from pycoll.schedule.moves import Recv, Send
 from pycoll.schedule.registry import find
 from pycoll.simulate import Link, Network
-from pycoll.simulate.routes import parse
+from pycoll.simulate.forms import parse
+from pycoll.simulate.graph import Graph
+from pycoll.simulate.routes import Rails
 from pycoll.simulate.run import Cluster, Ranks, sizes
 from tests.pure.schedule.test_proof import ALGORITHMS
 
@@ -26,7 +29,9 @@ LINKS = [
     Link(1e-6, 1e-9, 1e-7, buffer=3000, frame=700),
     Link(2e-6, 1e-9, 1e-7, buffer=100_000, frame=4000, shaped=True),
 ]
-TOPOLOGIES = None, "torus:3x3", "fat-tree:3x3:2", "dragonfly:3x2x2", "rails:5x2"
+AHEAD = [(host, (host + step) % 9) for host in range(9) for step in (1, 3, 7)]
+GRAPH = Graph({(here, there): Times(1e-6 * here, 1e-10 * (there + 1)) for here, there in AHEAD})
+TOPOLOGIES = None, *map(parse, ("torus:3x3", "fat-tree:3x3:2", "dragonfly:3x2x2", "rails:5x2")), GRAPH
 
 
 def both(algorithm, ranks, nbytes, network=None, hosts=None, links=None, starts=None, segments=3, longest=1 << 40):
@@ -61,10 +66,9 @@ def same(one, other):
 def test_of_each_rank(algorithm, ranks, nbytes, between, inside, hop, per_host, topology, longest, delays):
     network = Network(between, inside, hop=hop)
     hosts = None if per_host == 1 else tuple(rank // per_host for rank in range(ranks))
-    links = parse(topology) if topology else None
-    if topology and topology.startswith("rails"):
+    if isinstance(topology, Rails):
         hosts = tuple(rank // 2 for rank in range(ranks))
-    one, other = both(algorithm, ranks, nbytes, network, hosts, links, delays[:ranks], longest=longest)
+    one, other = both(algorithm, ranks, nbytes, network, hosts, topology, delays[:ranks], longest=longest)
     assert same(one, other)
 
 

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from pycoll.base.links import Times, write
 from pycoll.simulate.__main__ import main
 from pycoll.simulate.picture import svg
 
@@ -52,6 +53,15 @@ def test_the_route_from_the_first_rank_to_the_last(name, hops):
 def test_the_width_of_a_link_is_its_bandwidth():
     widths = [float(each.get("stroke-width")) for each in of_class(drawn("fat-tree:4x4:2"), "link")]
     assert sorted(width / min(widths) for width in widths) == pytest.approx([1] * 16 + [2] * 4)
+
+
+def test_a_graph(tmp_path):
+    path = str(tmp_path / "links.json")
+    times = [Times(0.0, 1e-9), Times(0.0, 2e-9)]
+    write(path, {(host, (host + step) % 4): times[host % 2] for host in range(4) for step in (1, 3)})
+    elements = drawn(path)
+    assert len(of_class(elements, "end")) == 4 and len(of_class(elements, "link")) == 4
+    assert len(of_class(elements, "route")) == 1
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,7 +12,8 @@ import pycoll
 from pycoll.schedule.moves import Recv, Send
 from pycoll.simulate import Link, Network
 from pycoll.simulate.__main__ import main as simulate_command
-from pycoll.simulate.routes import RankHosts, parse
+from pycoll.simulate.forms import parse
+from pycoll.simulate.routes import RankHosts
 from pycoll.simulate.run import Cluster, Ranks
 from tests.drawn import examples
 

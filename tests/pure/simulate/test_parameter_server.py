@@ -3,8 +3,9 @@
 import pytest
 
 from pycoll.schedule.registry import algorithms_of
-from pycoll.simulate import Link, Network, __main__, training
-from pycoll.simulate.training import computing, parameter_server, ring
+from pycoll.simulate import Link, Network, __main__
+from pycoll.simulate import parameter_server as server
+from pycoll.simulate.parameter_server import computing, parameter_server, ring
 
 Z, BETA = 10**6, 1e-9
 NETWORK = Network(Link(0.0, BETA), gamma=0.0)
@@ -106,7 +107,7 @@ def test_wrong_arguments_end_the_command_with_one_line(arguments, message, capsy
 
 
 def test_an_unreadable_network_ends_both_commands_in_a_line(tmp_path, capsys):
-    for command, options in ((__main__.main, ["bcast"]), (training.main, [])):
+    for command, options in ((__main__.main, ["bcast"]), (server.main, [])):
         with pytest.raises(SystemExit):
             command([*options, "--network", str(tmp_path)])
         error = capsys.readouterr().err
@@ -116,13 +117,13 @@ def test_an_unreadable_network_ends_both_commands_in_a_line(tmp_path, capsys):
 @pytest.mark.parametrize("wrong", ["--jitter=-1", "--slow=inf", "--compute=nan", "-b=0", "-n=1", "--bounds=-1", "-n=a"])
 def test_wrong_numbers_end_the_training_command_in_a_line(wrong, capsys):
     with pytest.raises(SystemExit) as ended:
-        training.main([wrong])
+        server.main([wrong])
     assert ended.value.code == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_the_training_command_prints_both_tables(capsys):
-    training.main(["-n", "2,4", "-b", "1M", "--slow", "2"])
+    server.main(["-n", "2,4", "-b", "1M", "--slow", "2"])
     printed = capsys.readouterr().out
     assert printed.count("worker 0 slower by") == 2 and "server / ring" in printed
 

@@ -1,4 +1,4 @@
-"""Compare a parameter server with ring all-reduce by simulation: ``python -m pycoll.simulate.training``.
+"""Compare a parameter server with ring all-reduce by simulation: ``python -m pycoll.simulate.parameter_server``.
 
 The first table shows the cost of a step for growing numbers of workers p.  The link of the server carries p*Z bytes in
 each direction, a link of the ring carries 2(p-1)/p*Z.  The other tables show the effect of a slow worker: the number of
@@ -190,7 +190,7 @@ def _numbers(kind: type[int | float]) -> Callable[[str], list[Any]]:
 
 def main(argv: Sequence[str]) -> None:
     """Print both tables."""
-    parser = Parser(prog="python -m pycoll.simulate.training", description=__doc__, allow_abbrev=False)
+    parser = Parser(prog="python -m pycoll.simulate.parameter_server", description=__doc__, allow_abbrev=False)
     parser.add_argument(
         "-n", "--workers", type=_numbers(int), default="4,8,16,32", help="numbers of workers (%(default)s)"
     )

@@ -1,0 +1,105 @@
+"""Schedules in GOAL, the input of LogGOPSim and ATLAHS.
+
+GOAL has messages and times, but no blocks: a combination of n bytes becomes a calculation of n*gamma nanoseconds.  All
+moves of a round require the moves of the round before.  Of a file in GOAL, only the messages can be proved.
+
+References
+----------
+T. Hoefler, C. Siebert, A. Lumsdaine: Group Operation Assembly Language: A Flexible Way to Express Collective
+Communication.  ICPP 2009.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NoReturn
+
+from ..moves import Combine, Recv, Reduce, Send
+from .messages import Node, check_messages
+from .operations import NoAlgorithm
+from .plan import Plan
+
+_LABEL = "[a-zA-Z][a-zA-Z0-9_]*"
+_OPERATION = re.compile(
+    rf"(?:({_LABEL})\s*:\s*)?(?:calc\s+\d+|(send|recv)\s+(\d+)b\s+(?:to|from)\s+(-?\d+)(?:\s+tag\s+(-?\d+))?)"
+    r"(?:\s+(?:cpu|nic)\s+\d+)*"
+)
+_NEEDS = re.compile(rf"({_LABEL})\s+(i?requires)\s+({_LABEL})")
+
+
+def write(plan: Plan) -> str:
+    """Return the text of a schedule."""
+    return "\n".join(_lines(plan)) + "\n"
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    yield f"num_ranks {plan.ranks}"
+    for rank, rounds in enumerate(plan.rounds):
+        yield f"\nrank {rank} {{"
+        before: list[str] = []  # the last operations of the round before
+        count = 0
+        for moves in rounds:
+            ends: list[str] = []
+            for move in moves:
+                steps = []
+                if isinstance(move, Send):
+                    steps.append(f"send {plan.nbytes(move.blocks)}b to {move.to} tag 0")
+                elif isinstance(move, (Recv, Reduce)):
+                    steps.append(f"recv {plan.nbytes(move.blocks)}b from {move.source} tag 0")
+                if isinstance(move, (Reduce, Combine)):
+                    combined = plan.nbytes(move.blocks if isinstance(move, Reduce) else [move.into])
+                    steps.append(f"calc {combined * plan.gamma * 1e9:.0f}")
+                needed = before
+                for step in steps:
+                    label = f"l{(count := count + 1)}"
+                    yield f"{label}: {step}"
+                    yield from (f"{label} requires {each}" for each in needed)
+                    needed = [label]
+                ends += needed if steps else []
+            before = ends or before
+        yield "}"
+
+
+def check(text: str) -> NoReturn:
+    """Raise `NoAlgorithm` if all messages of a schedule match, and ValueError if not, or if there is a deadlock."""
+    nodes, ranks = _nodes(text)
+    found = check_messages(nodes, ranks)
+    matched = f"all {found} messages between {ranks} ranks match, and all operations end"
+    raise NoAlgorithm(f"{matched}; GOAL has no blocks, so nothing is known about the result")
+
+
+def _nodes(text: str) -> tuple[list[Node], int]:
+    text = re.sub(r"/\*.*?\*/", lambda match: "\n" * match[0].count("\n"), text, flags=re.DOTALL)
+    nodes: list[Node] = []
+    labels: dict[str, int] = {}
+    ranks, rank = 0, -1
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.partition("//")[0].strip()
+        place = f"line {number}"
+        if match := re.fullmatch(r"num_ranks\s+(\d+)", line):
+            ranks = int(match[1])
+        elif match := re.fullmatch(r"rank\s+(\d+)\s*\{", line):
+            rank, labels = int(match[1]), {}
+            if rank >= ranks or any(node.rank == rank for node in nodes):
+                raise ValueError(f"{place}: rank {rank} is not one of {ranks} ranks, or has two schedules")
+        elif line == "}":
+            rank = -1
+        elif line and rank < 0:
+            raise ValueError(f"{place}: {line!r} belongs to no rank")
+        elif match := _OPERATION.fullmatch(line):
+            label, way, size, peer, tag = match.groups()
+            if label:
+                labels[label] = len(nodes)
+            given = (way, int(peer), int(tag or 0), int(size)) if way else ()
+            nodes.append(Node(rank, f"{place} ({line.partition(':')[2].strip() or line})", *given))
+        elif match := _NEEDS.fullmatch(line):
+            if missing := {match[1], match[3]} - labels.keys():
+                raise ValueError(f"{place}: rank {rank} has no operation {min(missing)}")
+            node = nodes[labels[match[1]]]
+            (node.after if match[2] == "requires" else node.after_start).append(labels[match[3]])
+        elif line:
+            raise ValueError(f"{place}: {line!r} is not a line of GOAL")
+    if ranks < 1 or rank >= 0:
+        raise ValueError("num_ranks is missing" if ranks < 1 else f"the schedule of rank {rank} has no end")
+    return nodes, ranks

@@ -1,0 +1,94 @@
+"""The rounds that a file is written from, and where their blocks are in the buffers of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from ..document import assembled, rounds_of
+from ..moves import Block, Blocks, Round
+from ..registry import Algorithm, Hosts
+from .cells import COLLECTIVES, SCRATCH, Buffers, Cell
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The rounds of all ranks, the bytes of blocks, and the time to combine a byte, in seconds."""
+
+    algorithm: Algorithm
+    ranks: int
+    root: int
+    parts: int
+    rounds: Sequence[Sequence[Round]]
+    nbytes: Callable[[Blocks], int]
+    gamma: float
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of the rounds."""
+        named = self.algorithm.primitive.name, self.algorithm.name
+        return assembled(*named, self.ranks, self.root, self.parts, self.algorithm.ordered, self.rounds)
+
+
+def plan_of(
+    algorithm: Algorithm,
+    ranks: int,
+    root: int = 0,
+    segments: int = 1,
+    hosts: Hosts = None,
+    nbytes: Callable[[Blocks], int] = len,
+    gamma: float = 0.0,
+) -> Plan:
+    """Return the plan of an algorithm; ValueError if it depends on lengths that the caller gives."""
+    rounds, parts = rounds_of(algorithm, ranks, root, segments, hosts), algorithm.parts(ranks, segments, hosts)
+    return Plan(algorithm, ranks, root, parts, rounds, nbytes, gamma)
+
+
+class Places:
+    """The cells of the blocks of each rank, in place if the collective allows it."""
+
+    def __init__(self, plan: Plan, format: str) -> None:
+        primitive = plan.algorithm.primitive
+        if primitive.name not in COLLECTIVES:
+            raise ValueError(f"{format} has no name for {primitive.name}: it expresses {', '.join(COLLECTIVES)}")
+        self.buffers = Buffers(primitive, plan.ranks, plan.parts, 1, primitive.name != "alltoall")
+        self.cells: list[dict[Block, Cell]] = []
+        self.scratch = [0] * plan.ranks
+        for rank in range(plan.ranks):
+            ends = {part.block: cell for cell, part in self.buffers.end(rank).items()}
+            self.cells.append(ends | {part.block: cell for cell, part in self.buffers.start(rank).items()})
+
+    def cell(self, rank: int, block: Block) -> Cell:
+        """Return the cell of a block: in the input, in the output, or in scratch memory."""
+        if block not in self.cells[rank]:
+            self.cells[rank][block] = self.new(rank)
+        return self.cells[rank][block]
+
+    def new(self, rank: int) -> Cell:
+        """Return a new cell of scratch memory."""
+        self.scratch[rank] += 1
+        return Cell(rank, SCRATCH, self.scratch[rank] - 1)
+
+    def last_copies(self, rank: int) -> list[tuple[Cell, Cell]]:
+        """Return the blocks of the result that are in the input, and where they belong."""
+        ends = self.buffers.end(rank).items()
+        return [(self.cells[rank][part.block], cell) for cell, part in ends if self.cells[rank][part.block] != cell]
+
+    def size(self, buffer: str) -> int:
+        """Return the number of chunks of the input or of the output, for a file."""
+        primitive, parts = self.buffers.primitive, self.buffers.parts
+        indices = primitive.holds if buffer == "i" else primitive.wants
+        return len(indices(0, self.buffers.ranks, 0, parts))
+
+
+def runs(pairs: Sequence[tuple[Cell, Cell]]) -> Iterator[tuple[Cell, Cell, int]]:
+    """Join pairs of cells that follow each other in both buffers; yield the first pair of each run, and its length."""
+    starts = [0, *(number for number, (one, other) in enumerate(pairwise(pairs), 1) if not _follows(one, other))]
+    for start, end in zip(starts, [*starts[1:], len(pairs)]):
+        if pairs:
+            yield *pairs[start], end - start
+
+
+def _follows(one: tuple[Cell, Cell], other: tuple[Cell, Cell]) -> bool:
+    return all(cell._replace(offset=cell.offset + 1) == after for cell, after in zip(one, other))

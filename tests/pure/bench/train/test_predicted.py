@@ -1,0 +1,27 @@
+"""Predicted steps beside those that were measured on a network of four hosts."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pycoll.bench.train.predicted import main
+
+RESULTS = Path(__file__).parents[4] / "bench/results"
+
+
+@pytest.mark.parametrize("library", ["mpich", "openmpi"])
+def test_predictions_are_within_a_tenth_of_recorded_steps(library, capsys):
+    records = [str(RESULTS / f"train/{name}-{library}-4.json") for name in ("overlap", "bubble")]
+    main(["--network", str(RESULTS / f"predicted/{library}-cubic.json"), *records])
+    printed = capsys.readouterr().out
+    assert float(re.search(r"error: median (.*?)%", printed)[1]) < 10
+    assert sum(line.startswith(("overlap-", "bubble-")) for line in printed.splitlines()) == 7
+
+
+@pytest.mark.parametrize("text, message", [("[]", "is not a record"), ("{}", "is not a record"), ("{", "Expecting")])
+def test_other_files_are_errors(tmp_path, text, message, capsys):
+    (tmp_path / "record.json").write_text(text)
+    with pytest.raises(SystemExit):
+        main(["--network", str(RESULTS / "predicted/mpich-cubic.json"), str(tmp_path / "record.json")])
+    assert message in capsys.readouterr().err
