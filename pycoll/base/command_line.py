@@ -12,8 +12,6 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .files import write_json
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -56,13 +54,6 @@ def say_written(*paths: Path | str | None) -> None:
     """Print the names of the files that a command has written, except None."""
     if names := [str(path) for path in paths if path]:
         print(f"written to {', '.join(names)}")
-
-
-def write_results(path: Path | str | None, content: object) -> None:
-    """Write results as JSON, atomically, and print where; do nothing without a path."""
-    if path:
-        write_json(path, content)
-        say_written(path)
 
 
 def refuse(comm: MPI.Intracomm, command: str, problem: object) -> None:

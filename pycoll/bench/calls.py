@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 
 import pycoll
-from pycoll.base.command_line import Parser, printed_once, write_results
+from pycoll.base.command_line import Parser, printed_once
 from pycoll.selection.choices import primitive_called
 from pycoll.tune.environment import environment
 from pycoll.tune.options import nbytes, size_label
 from pycoll.tune.timing import ratio
 
 from .machine import alone, disturbed
-from .results import document, table
+from .results import document, table, write_results
 
 SETS = 4  # sets of arrays
 NEIGHBORS, AROUND = 4, 8  # of a rank in a periodic grid of two dimensions, without and with those at the corners

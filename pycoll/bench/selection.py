@@ -14,7 +14,7 @@ from pycoll.base.mpi import MPI  # first, because it says if there is no MPI lib
 import sys
 
 import pycoll
-from pycoll.base.command_line import Parser, printed_once, write_results
+from pycoll.base.command_line import Parser, printed_once
 from pycoll.runtime.attach import attach
 from pycoll.runtime.tuned import tuning_state
 from pycoll.schedule.registry import NATIVE
@@ -24,7 +24,7 @@ from pycoll.tune.environment import environment
 from pycoll.tune.options import add_budget, add_primitives, add_sizes, points, sizes
 from pycoll.tune.timing import alternate, comparable, paced, race, updated
 
-from .results import table
+from .results import table, write_results
 
 CLOSE = 1.1  # ratio to the best time up to which a candidate counts as equally good
 COLUMNS = {

@@ -15,11 +15,11 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll import parallel
-from pycoll.base.command_line import Parser, printed_once, write_results
+from pycoll.base.command_line import Parser, printed_once
 from pycoll.tune.environment import environment
 
 from ..cores import share_cores
-from ..results import table
+from ..results import table, write_results
 from .compare import COLUMNS, compare
 from .data import CLASSES, digits, synthetic
 from .elastic import train_elastic

@@ -17,10 +17,12 @@ from mpi4py import MPI
 from tabulate import tabulate
 
 import pycoll
-from pycoll.base.command_line import Parser, printed_once, write_results
+from pycoll.base.command_line import Parser, printed_once
 from pycoll.parallel import Pipeline
 from pycoll.schedule.pipeline import SCHEDULES
 from pycoll.tune.environment import environment
+
+from ..results import write_results
 
 
 class Sleeper:

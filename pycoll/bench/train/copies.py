@@ -15,12 +15,12 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
-from pycoll.base.command_line import Parser, printed_once, write_results
+from pycoll.base.command_line import Parser, printed_once
 from pycoll.parallel import elastic
 from pycoll.tune.environment import environment
 
 from ..cores import share_cores
-from ..results import table
+from ..results import table, write_results
 from .__main__ import parse as parse_training
 from .data import CLASSES, Data, synthetic
 from .model import Perceptron

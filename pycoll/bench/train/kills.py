@@ -25,10 +25,10 @@ import numpy as np
 from mpi4py import MPI
 
 from pycoll import parallel
-from pycoll.base.command_line import Parser, write_results
+from pycoll.base.command_line import Parser
 from pycoll.base.progress_bar import progress_bar
 
-from ..results import table
+from ..results import table, write_results
 from .__main__ import parse as parse_training
 from .data import CLASSES
 from .model import Perceptron

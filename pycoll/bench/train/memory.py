@@ -20,12 +20,13 @@ from mpi4py import MPI
 from tabulate import tabulate
 
 import pycoll
-from pycoll.base.command_line import Parser, check_folder, in_words, optional, printed_once, say_written, write_results
+from pycoll.base.command_line import Parser, check_folder, in_words, optional, printed_once, say_written
 from pycoll.base.files import write_atomically
 from pycoll.parallel import Adam, DistributedDataParallel, FullyShardedDataParallel
 from pycoll.runtime.attach import attach
 from pycoll.tune.environment import environment
 
+from ..results import write_results
 from .model import Arrays
 
 MIB = 1 << 20

@@ -21,10 +21,11 @@ from tabulate import tabulate
 from threadpoolctl import threadpool_limits
 
 import pycoll
-from pycoll.base.command_line import Parser, printed_once, write_results
+from pycoll.base.command_line import Parser, printed_once
 from pycoll.parallel import DistributedDataParallel
 from pycoll.tune.environment import environment
 
+from ..results import write_results
 from .data import CLASSES, Data, synthetic
 from .model import Perceptron
 
