@@ -24,6 +24,7 @@ extensions = [
     "sphinx_copybutton",
     "catalogue",
     "languages",
+    "losses",
     "dots",
     "pictures",
     "predicted",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -273,33 +273,9 @@ class LocalComm(_QueuedMessages):
         """The number of ranks."""
         return self.size
 
-    # the methods of `pycoll.Comm`, which call `_run` and `_objects`; Any, because their `self` is another class
-    Barrier: Any = BlockingMethods.Barrier
-    Bcast: Any = BlockingMethods.Bcast
-    Scatter: Any = BlockingMethods.Scatter
-    Scatterv: Any = BlockingMethods.Scatterv
-    Gather: Any = BlockingMethods.Gather
-    Gatherv: Any = BlockingMethods.Gatherv
-    Allgather: Any = BlockingMethods.Allgather
-    Allgatherv: Any = BlockingMethods.Allgatherv
-    Alltoall: Any = BlockingMethods.Alltoall
-    Alltoallv: Any = BlockingMethods.Alltoallv
-    Reduce: Any = BlockingMethods.Reduce
-    Allreduce: Any = BlockingMethods.Allreduce
-    Reduce_scatter: Any = BlockingMethods.Reduce_scatter
-    Reduce_scatter_block: Any = BlockingMethods.Reduce_scatter_block
-    Scan: Any = BlockingMethods.Scan
-    Exscan: Any = BlockingMethods.Exscan
-    barrier: Any = ObjectMethods.barrier
-    bcast: Any = ObjectMethods.bcast
-    scatter: Any = ObjectMethods.scatter
-    gather: Any = ObjectMethods.gather
-    allgather: Any = ObjectMethods.allgather
-    alltoall: Any = ObjectMethods.alltoall
-    reduce: Any = ObjectMethods.reduce
-    allreduce: Any = ObjectMethods.allreduce
-    scan: Any = ObjectMethods.scan
-    exscan: Any = ObjectMethods.exscan
+    if TYPE_CHECKING:  # the methods of `pycoll.Comm`, which are assigned below
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def _run(
         self, number: int, sendbuf: Any, recvbuf: Any, op: Any, root: Any, algorithm: Any, recvcounts: Any = None
@@ -359,6 +335,12 @@ class LocalComm(_QueuedMessages):
         """Send one object, and receive another one."""
         self.send(sendobj, dest, sendtag)
         return self.recv(recvbuf, source, recvtag)
+
+
+for _kind in BlockingMethods, ObjectMethods:  # whose methods call `_run` and `_objects`
+    for _name, _method in vars(_kind).items():
+        if not _name.startswith("_"):
+            setattr(LocalComm, _name, _method)
 
 
 class _Objects(Objects):

@@ -62,7 +62,7 @@ def drawn(lanes: Lanes) -> str:
     return tag("div", picture, style=f"padding-left: {CHARACTER * max(map(len, lanes)) + 0.8:.3g}em")
 
 
-class _Picture(SphinxDirective):
+class Picture(SphinxDirective):
     """A picture with a caption."""
 
     has_content = True
@@ -81,7 +81,7 @@ class _Picture(SphinxDirective):
         return [nodes.container("", nodes.raw("", html, format="html"), caption, classes=["picture", kind])]
 
 
-class Topologies(_Picture):
+class Topologies(Picture):
     """Pictures of topologies side by side."""
 
     required_arguments = 1
@@ -95,7 +95,7 @@ class Topologies(_Picture):
         return "".join(figures), "\n".join(self.content), "topologies"
 
 
-class Pipeline(_Picture):
+class Pipeline(Picture):
     """The time chart of a pipeline."""
 
     required_arguments, optional_arguments = 3, 1
@@ -111,7 +111,7 @@ class Pipeline(_Picture):
         return drawn, "\n".join(self.content), "pipeline"
 
 
-class Timeline(_Picture):
+class Timeline(Picture):
     """Lanes of time."""
 
     def picture(self) -> tuple[str, str, str]:

@@ -11,10 +11,11 @@ All ranks of the communicator call the same function with matching arguments.  `
 
 A wrong argument raises an error on the rank that passed it, before any message is sent:
 
-- TypeError for a wrong type, for wrong or unequal dtypes, for arrays with a mask, a unit or another byte order, or for
-  an operation that is not defined for the dtype;
-- ValueError for sizes that do not fit, for buffers that are read-only, not contiguous or overlapping, for a root out
-  of range, and for an unknown algorithm or operation.
+- TypeError for a wrong type, for wrong or unequal dtypes, for arrays with a mask, a unit or another byte order, for
+  counts or displacements that are not integers, or for an operation that is not defined for the dtype;
+- ValueError for sizes, counts or displacements that do not match the buffers or the number of ranks, for receive
+  buffers that are read-only, for receive buffers and those of a broadcast that are not contiguous, for buffers or
+  blocks that overlap, for a root out of range, and for an unknown algorithm or operation.
 
 Calls of one kind differ only in the contents and addresses of their buffers; later ones skip most of these checks.
 Assigning to the strides of an array between two calls, which is deprecated in NumPy, is not detected.
@@ -68,11 +69,8 @@ def bcast(buf: Any, root: int = 0, *, comm: MPI.Comm | None = None, algorithm: n
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type.
-    ValueError
-        If the buffer is not C-contiguous, the receive buffer is read-only, the root is out of range, or the algorithm
-        is unknown.
+    TypeError, ValueError
+        For wrong arguments; `pycoll.api.collectives` lists them.
     """
     return run("bcast", None, buf, None, root, comm, algorithm)
 
@@ -108,11 +106,8 @@ def scatter(
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type, or dtypes differ.
-    ValueError
-        If sizes do not match, a receive buffer is read-only or not contiguous, buffers overlap, the root is out of
-        range, or the algorithm is unknown.
+    TypeError, ValueError
+        For wrong arguments; `pycoll.api.collectives` lists them.
 
     Notes
     -----
@@ -156,11 +151,8 @@ def gather(
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type, or dtypes differ.
-    ValueError
-        If sizes do not match, a receive buffer is read-only or not contiguous, buffers overlap, the root is out of
-        range, or the algorithm is unknown.
+    TypeError, ValueError
+        For wrong arguments; `pycoll.api.collectives` lists them.
     """
     return run("gather", sendbuf, recvbuf, None, root, comm, algorithm)
 
@@ -199,11 +191,8 @@ def reduce(
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type, dtypes differ, or the operation is not defined for the dtype.
-    ValueError
-        If sizes do not match, a receive buffer is read-only or not contiguous, buffers overlap, the root is out of
-        range, or the operation or the algorithm is unknown.
+    TypeError, ValueError
+        For wrong arguments; `pycoll.api.collectives` lists them.
 
     Notes
     -----
@@ -244,11 +233,8 @@ def allgather(
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type, or dtypes differ.
-    ValueError
-        If sizes do not match, a receive buffer is read-only or not contiguous, buffers overlap, or the algorithm is
-        unknown.
+    TypeError, ValueError
+        For wrong arguments; `pycoll.api.collectives` lists them.
     """
     return run("allgather", sendbuf, recvbuf, None, 0, comm, algorithm)
 
@@ -285,11 +271,8 @@ def allreduce(
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type, dtypes differ, or the operation is not defined for the dtype.
-    ValueError
-        If sizes do not match, a receive buffer is read-only or not contiguous, buffers overlap, or the operation or the
-        algorithm is unknown.
+    TypeError, ValueError
+        For wrong arguments; `pycoll.api.collectives` lists them.
 
     Notes
     -----
@@ -332,11 +315,8 @@ def reduce_scatter(
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type, dtypes differ, or the operation is not defined for the dtype.
-    ValueError
-        If sizes do not match, a receive buffer is read-only or not contiguous, buffers overlap, or the operation or the
-        algorithm is unknown.
+    TypeError, ValueError
+        For wrong arguments; `pycoll.api.collectives` lists them.
     """
     return run("reduce_scatter", sendbuf, recvbuf, op, 0, comm, algorithm, recvcounts)
 
@@ -364,11 +344,8 @@ def alltoall(
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type, or dtypes differ.
-    ValueError
-        If sizes do not match, a receive buffer is read-only or not contiguous, buffers overlap, or the algorithm is
-        unknown.
+    TypeError, ValueError
+        For wrong arguments; `pycoll.api.collectives` lists them.
     """
     return run("alltoall", sendbuf, recvbuf, None, 0, comm, algorithm)
 
@@ -403,11 +380,8 @@ def scan(
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type, dtypes differ, or the operation is not defined for the dtype.
-    ValueError
-        If sizes do not match, a receive buffer is read-only or not contiguous, buffers overlap, the operation is
-        unknown or "avg", or the algorithm is unknown.
+    TypeError, ValueError
+        For wrong arguments; `pycoll.api.collectives` lists them.
     """
     return run("scan", sendbuf, recvbuf, op, 0, comm, algorithm)
 
@@ -442,11 +416,8 @@ def exscan(
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type, dtypes differ, or the operation is not defined for the dtype.
-    ValueError
-        If sizes do not match, a receive buffer is read-only or not contiguous, buffers overlap, the operation is
-        unknown or "avg", or the algorithm is unknown.
+    TypeError, ValueError
+        For wrong arguments; `pycoll.api.collectives` lists them.
     """
     return run("exscan", sendbuf, recvbuf, op, 0, comm, algorithm)
 
@@ -484,11 +455,8 @@ def scatterv(
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type, dtypes differ, or counts or displacements are not integers.
-    ValueError
-        If counts or displacements do not match the buffers or the number of ranks, blocks overlap, the root is out of
-        range, or the algorithm is unknown.
+    TypeError, ValueError
+        For wrong arguments; `pycoll.api.collectives` lists them.
     """
     return run("scatterv", sendbuf, recvbuf, None, root, comm, algorithm, None, read_varying)
 
@@ -524,11 +492,8 @@ def gatherv(
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type, dtypes differ, or counts or displacements are not integers.
-    ValueError
-        If counts or displacements do not match the buffers or the number of ranks, blocks overlap, the root is out of
-        range, or the algorithm is unknown.
+    TypeError, ValueError
+        For wrong arguments; `pycoll.api.collectives` lists them.
     """
     return run("gatherv", sendbuf, recvbuf, None, root, comm, algorithm, None, read_varying)
 
@@ -557,11 +522,8 @@ def allgatherv(
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type, dtypes differ, or counts or displacements are not integers.
-    ValueError
-        If counts or displacements do not match the buffers or the number of ranks, blocks overlap, or the algorithm is
-        unknown.
+    TypeError, ValueError
+        For wrong arguments; `pycoll.api.collectives` lists them.
     """
     return run("allgatherv", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
 
@@ -590,11 +552,8 @@ def alltoallv(
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type, dtypes differ, or counts or displacements are not integers.
-    ValueError
-        If counts or displacements do not match the buffers or the number of ranks, blocks overlap, or the algorithm is
-        unknown.
+    TypeError, ValueError
+        For wrong arguments; `pycoll.api.collectives` lists them.
     """
     return run("alltoallv", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
 
@@ -623,11 +582,8 @@ def alltoallw(
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type, or counts or displacements are not integers.
-    ValueError
-        If counts or displacements do not match the buffers or the number of ranks, blocks overlap, or the algorithm is
-        unknown.
+    TypeError, ValueError
+        For wrong arguments; `pycoll.api.collectives` lists them.
     """
     return run("alltoallw", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
 

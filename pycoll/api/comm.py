@@ -308,28 +308,11 @@ class Comm(ObjectMethods):
         return self._child(type(self), super().Dup, info)
 
     def Dup_with_info(self, info: MPI.Info) -> Self:
-        """Duplicate the communicator with other hints, as in mpi4py.
-
-        Parameters
-        ----------
-        info : MPI.Info
-            Hints for the MPI library.
-
-        Returns
-        -------
-        Comm
-            The new communicator, of the same class.
-        """
+        """Duplicate the communicator with other hints, as in mpi4py; see `Dup`."""
         return self._child(type(self), super().Dup_with_info, info)
 
     def Clone(self) -> Self:
-        """Duplicate the communicator, as in mpi4py.
-
-        Returns
-        -------
-        Comm
-            The new communicator, of the same class.
-        """
+        """Duplicate the communicator, as in mpi4py; see `Dup`."""
         return self._child(type(self), super().Clone)
 
     def Idup(self, info: MPI.Info | None = None) -> tuple[Self, MPI.Request]:
@@ -350,20 +333,7 @@ class Comm(ObjectMethods):
         return self._later(*super().Idup(info))
 
     def Idup_with_info(self, info: MPI.Info) -> tuple[Self, MPI.Request]:
-        """Start duplicating the communicator with other hints, as in mpi4py.
-
-        Parameters
-        ----------
-        info : MPI.Info
-            Hints for the MPI library.
-
-        Returns
-        -------
-        Comm
-            The new communicator, which is usable once the request is complete.
-        MPI.Request
-            The request to wait for.
-        """
+        """Start duplicating the communicator with other hints, as in mpi4py; see `Idup`."""
         return self._later(*super().Idup_with_info(info))
 
     @interruptions_delayed()

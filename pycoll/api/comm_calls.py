@@ -19,7 +19,7 @@ from ..runtime.front import METHODS
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.native import suits_mpi
 from ..runtime.task import CoreTask
-from ..runtime.topology import Topology, neighbors_of
+from ..runtime.topology import CommTopology, neighbors_of
 from ..selection.choices import algorithm_from_environment, primitive_called
 from .collectives import NO_FRONT, allgather, front_of, run_uncached
 from .comm_messages import DeviceMessages
@@ -127,7 +127,7 @@ def _left_to_mpi(call: Call) -> bool:
     Attaching would wait for the other ranks.
     """
     neighbors = neighbors_of(call.comm)
-    buffers, operation = check(call, Topology(neighbors) if neighbors else None)
+    buffers, operation = check(call, CommTopology(neighbors) if neighbors else None)
     chosen = call.algorithm or algorithm_from_environment(call.primitive) or known_choices(call.comm)
     if chosen or not (settings.NATIVE and is_host(buffers.send) and is_host(buffers.recv)):
         return False

@@ -26,7 +26,7 @@ from ..arguments.device_arrays import (
     streams_of,
 )
 from ..arguments.memory import is_host
-from ..arguments.streams import follow, wait_for_caller
+from ..arguments.streams import order_after_caller, wait_for_caller
 from . import pointtopoint
 
 _mpi = MPI.Intracomm
@@ -73,7 +73,7 @@ def _loaded(spec: Any, writable: bool) -> BufferView:
     view = read_view("buf", spec, 1, writable)
     if view.load:
         if not is_host(view.array):
-            follow(view.array.device.id)
+            order_after_caller(view.array.device.id)
         for action in (*view.load, *finishing(view.array)):
             action()
     return view

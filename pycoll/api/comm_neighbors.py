@@ -124,56 +124,31 @@ class NeighborMethods(Calls):
         return self._start(NEIGHBOR_ALLTOALLW, sendbuf, recvbuf, None, 0, algorithm)
 
     def Neighbor_allgather_init(
-        self,
-        sendbuf: Any,
-        recvbuf: Any,
-        info: MPI.Info = MPI.INFO_NULL,
-        *,
-        algorithm: names.Neighbors | None = None,
+        self, sendbuf: Any, recvbuf: Any, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Neighbors | None = None
     ) -> Persistent:
         """Create a persistent `Neighbor_allgather`; see there for the parameters.  `info` is ignored."""
         return self._initialize(NEIGHBOR_ALLGATHER, info, sendbuf, recvbuf, None, 0, algorithm)
 
     def Neighbor_allgatherv_init(
-        self,
-        sendbuf: Any,
-        recvbuf: Any,
-        info: MPI.Info = MPI.INFO_NULL,
-        *,
-        algorithm: names.Neighbors | None = None,
+        self, sendbuf: Any, recvbuf: Any, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Neighbors | None = None
     ) -> Persistent:
         """Create a persistent `Neighbor_allgatherv`; see there for the parameters.  `info` is ignored."""
         return self._initialize(NEIGHBOR_ALLGATHERV, info, sendbuf, recvbuf, None, 0, algorithm)
 
     def Neighbor_alltoall_init(
-        self,
-        sendbuf: Any,
-        recvbuf: Any,
-        info: MPI.Info = MPI.INFO_NULL,
-        *,
-        algorithm: names.Neighbors | None = None,
+        self, sendbuf: Any, recvbuf: Any, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Neighbors | None = None
     ) -> Persistent:
         """Create a persistent `Neighbor_alltoall`; see there for the parameters.  `info` is ignored."""
         return self._initialize(NEIGHBOR_ALLTOALL, info, sendbuf, recvbuf, None, 0, algorithm)
 
     def Neighbor_alltoallv_init(
-        self,
-        sendbuf: Any,
-        recvbuf: Any,
-        info: MPI.Info = MPI.INFO_NULL,
-        *,
-        algorithm: names.Neighbors | None = None,
+        self, sendbuf: Any, recvbuf: Any, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Neighbors | None = None
     ) -> Persistent:
         """Create a persistent `Neighbor_alltoallv`; see there for the parameters.  `info` is ignored."""
         return self._initialize(NEIGHBOR_ALLTOALLV, info, sendbuf, recvbuf, None, 0, algorithm)
 
     def Neighbor_alltoallw_init(
-        self,
-        sendbuf: Any,
-        recvbuf: Any,
-        info: MPI.Info = MPI.INFO_NULL,
-        *,
-        algorithm: names.Neighbors | None = None,
+        self, sendbuf: Any, recvbuf: Any, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Neighbors | None = None
     ) -> Persistent:
         """Create a persistent `Neighbor_alltoallw`; see there for the parameters.  `info` is ignored."""
         return self._initialize(NEIGHBOR_ALLTOALLW, info, sendbuf, recvbuf, None, 0, algorithm)

@@ -3,6 +3,10 @@
 The topology is that of ``Create_cart``, ``Create_graph`` or ``Create_dist_graph``.  In a grid, the neighbors are those
 in the negative and in the positive direction of each dimension, in this order.  Where the grid ends, there is no
 neighbor, and the block is not used.  MPI.IN_PLACE is not allowed.
+
+A wrong argument raises an error before any message is sent: TypeError for a wrong type, unequal dtypes, or a
+communicator without a topology; ValueError for sizes that do not match the number of neighbors, overlapping buffers, or
+an unknown algorithm.
 """
 
 from __future__ import annotations
@@ -44,10 +48,8 @@ def neighbor_allgather(
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type, dtypes differ, or `comm` has no topology.
-    ValueError
-        If sizes do not match the number of neighbors, buffers overlap, or the algorithm is unknown.
+    TypeError, ValueError
+        For wrong arguments; `pycoll.api.neighbors` lists them.
     """
     return run("neighbor_allgather", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
 
@@ -76,10 +78,8 @@ def neighbor_allgatherv(
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type, dtypes differ, or `comm` has no topology.
-    ValueError
-        If sizes do not match the number of neighbors, buffers overlap, or the algorithm is unknown.
+    TypeError, ValueError
+        For wrong arguments; `pycoll.api.neighbors` lists them.
     """
     return run("neighbor_allgatherv", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
 
@@ -107,10 +107,8 @@ def neighbor_alltoall(
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type, dtypes differ, or `comm` has no topology.
-    ValueError
-        If sizes do not match the number of neighbors, buffers overlap, or the algorithm is unknown.
+    TypeError, ValueError
+        For wrong arguments; `pycoll.api.neighbors` lists them.
     """
     return run("neighbor_alltoall", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
 
@@ -139,10 +137,8 @@ def neighbor_alltoallv(
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type, dtypes differ, or `comm` has no topology.
-    ValueError
-        If sizes do not match the number of neighbors, buffers overlap, or the algorithm is unknown.
+    TypeError, ValueError
+        For wrong arguments; `pycoll.api.neighbors` lists them.
     """
     return run("neighbor_alltoallv", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
 
@@ -170,10 +166,8 @@ def neighbor_alltoallw(
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type, dtypes differ, or `comm` has no topology.
-    ValueError
-        If sizes do not match the number of neighbors, buffers overlap, or the algorithm is unknown.
+    TypeError, ValueError
+        For wrong arguments; `pycoll.api.neighbors` lists them.
     """
     return run("neighbor_alltoallw", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
 

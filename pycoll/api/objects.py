@@ -24,11 +24,7 @@ def bcast_object(obj: Any, *, root: int = 0, comm: MPI.Comm | None = None, algor
 
 
 def scatter_object(
-    objs: Sequence[Any] | None,
-    *,
-    root: int = 0,
-    comm: MPI.Comm | None = None,
-    algorithm: names.Scatter | None = None,
+    objs: Sequence[Any] | None, *, root: int = 0, comm: MPI.Comm | None = None, algorithm: names.Scatter | None = None
 ) -> Any:
     """Return the object of the root that is for this rank; other ranks may pass None.  See `pycoll.Comm.scatter`."""
     return attach(comm).objects.scatter(objs, root, algorithm)

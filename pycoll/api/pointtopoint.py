@@ -141,7 +141,7 @@ def _incoming(buf: Any, source: int, tag: int, comm: MPI.Comm) -> tuple[Array, l
     from ..runtime.gpu.memory import is_direct_to
 
     if not is_direct_to(source, comm):
-        streams.follow(array.device.id)
+        streams.order_after_caller(array.device.id)
         stage = device_copies.pinned(array.nbytes)
         return array, _spec(stage.view(array.dtype)), stage
     streams.wait_for_caller(array.device.id)

@@ -65,29 +65,7 @@ def empty(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.Co
 
 
 def zeros(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.Comm | None = None) -> np.ndarray:
-    """Allocate an array as `empty` does, and set its elements to zero.
-
-    Parameters
-    ----------
-    shape : int or tuple of int
-        The shape of the array.
-    dtype : dtype, default float64
-        The dtype of its elements.
-    comm : MPI.Intracomm, optional
-        The communicator whose collectives will use the array; COMM_WORLD by default.
-
-    Returns
-    -------
-    ndarray
-        The array.
-
-    Raises
-    ------
-    ValueError
-        If a dimension is negative, or the dtype contains Python objects.
-    MemoryError
-        If a rank cannot allocate its array; on all ranks.
-    """
+    """Allocate an array as `empty` does, with the same parameters and errors, and set its elements to zero."""
     array = empty(shape, dtype, comm=comm)
     array[...] = 0
     return array

@@ -13,6 +13,8 @@ from .pointtopoint import awaited, check_length
 from .requests import Persistent, Request
 
 AnyRequest = Request | Persistent | MPI.Request
+Status = MPI.Status | None
+Statuses = list[MPI.Status] | None
 
 
 def is_of_mpi(request: object) -> TypeGuard[MPI.Request]:
@@ -38,32 +40,7 @@ def waitall(requests: Sequence[AnyRequest]) -> list[Any]:
     CollectiveTimeout
         If a request takes longer than ``PYCOLL_TIMEOUT``.
     """
-    return [_wait(request, index, len(requests)) for index, request in enumerate(requests)]
-
-
-def _wait(request: AnyRequest, index: int, count: int) -> Any:
-    if not is_of_mpi(request):
-        if not hasattr(request, "wait"):
-            raise TypeError(f"requests[{index}] must be a request, not {request!r}")
-        return request.wait()
-    outcome: list[tuple[bool, Any]] = [(False, None)]
-
-    def done() -> bool:
-        outcome[0] = _tested(request, index)
-        return outcome[0][0]
-
-    progress.until(done, "waitall", lambda: f"it waits for {awaited(request)} (request {index} of {count})")
-    return outcome[0][1]
-
-
-def _tested(request: AnyRequest, index: int) -> tuple[bool, Any]:
-    """The result of `test`; TruncatedMessage if a message is too long for its buffer."""
-    try:
-        return request.test()
-    except MPI.Exception as error:
-        if is_of_mpi(request):
-            check_length(error, f"the buffer of requests[{index}]")
-        raise
+    return wait_for_all(requests)
 
 
 def waitany(requests: Sequence[AnyRequest]) -> tuple[int, Any]:
@@ -86,40 +63,8 @@ def waitany(requests: Sequence[AnyRequest]) -> tuple[int, Any]:
     CollectiveTimeout
         If no request completes within ``PYCOLL_TIMEOUT``.
     """
-    found: list[tuple[int, Any]] = []
-    waiting = [(i, request) for i, request in enumerate(requests) if is_active(request)]
-
-    def done() -> bool:
-        for i, request in waiting:
-            complete, result = _tested(request, i)
-            if complete:
-                found.append((i, result))
-                break
-        return bool(found)
-
-    if not waiting:
-        return MPI.UNDEFINED, None
-    messages = [request for _, request in waiting if is_of_mpi(request)]
-    progress.until(done, "waitany", lambda: f"it waits for {' or '.join(map(awaited, messages))}", concerned(requests))
-    return found[0]
-
-
-def concerned(requests: Sequence[Any]) -> list[Any]:
-    """The collectives in flight among active requests, which a timeout names."""
-    return [request.task for request in requests if not is_of_mpi(request) and request.active]
-
-
-def is_complete(request: AnyRequest) -> bool:
-    """Whether a request is complete; it stays as it is, except that with ULFM a complete message may be released.
-
-    In Open MPI, only MPI_Test notices that a message will not come because a rank has failed.
-    """
-    return bool(request.Get_status()) or (TOLERANT and is_of_mpi(request) and request.Test())
-
-
-def is_active(request: Any) -> bool:
-    """Whether the completion of a request has not been reported yet."""
-    return bool(request != MPI.REQUEST_NULL if is_of_mpi(request) else request.active)
+    found = wait_for_some("waitany", requests, most=1)
+    return (found[0][0], found[1][0]) if found else (MPI.UNDEFINED, None)
 
 
 def testall(requests: Sequence[AnyRequest]) -> tuple[bool, list[Any] | None]:
@@ -137,11 +82,7 @@ def testall(requests: Sequence[AnyRequest]) -> tuple[bool, list[Any] | None]:
     list or None
         The result of `wait` for each request if all are complete.
     """
-    progress.progress()
-    for request in requests:
-        if not is_complete(request):
-            return False, None
-    return True, [_tested(request, i)[1] for i, request in enumerate(requests)]
+    return test_all(requests)
 
 
 def testany(requests: Sequence[AnyRequest]) -> tuple[int, bool, Any]:
@@ -161,12 +102,10 @@ def testany(requests: Sequence[AnyRequest]) -> tuple[int, bool, Any]:
     object
         The result of its `wait`; None if no request is complete.
     """
-    active = [(i, request) for i, request in enumerate(requests) if is_active(request)]
-    for i, request in active:
-        complete, result = _tested(request, i)
-        if complete:
-            return i, True, result
-    return MPI.UNDEFINED, not active, None
+    found = test_some(requests, most=1)
+    if not found or not found[0]:
+        return MPI.UNDEFINED, found is None, None
+    return found[0][0], True, found[1][0]
 
 
 def startall(requests: Sequence[Persistent | MPI.Prequest]) -> None:
@@ -184,3 +123,114 @@ def startall(requests: Sequence[Persistent | MPI.Prequest]) -> None:
     """
     for request in requests:
         request.Start()
+
+
+def is_complete(request: AnyRequest) -> bool:
+    """Whether a request is complete; it stays as it is, except that with ULFM a complete message may be released.
+
+    In Open MPI, only MPI_Test notices that a message will not come because a rank has failed.
+    """
+    return bool(request.Get_status()) or (TOLERANT and is_of_mpi(request) and request.Test())
+
+
+def is_active(request: Any) -> bool:
+    """Whether the completion of a request has not been reported yet."""
+    return bool(request != MPI.REQUEST_NULL if is_of_mpi(request) else request.active)
+
+
+def wait_for_all(requests: Sequence[AnyRequest], statuses: Statuses = None, objects: bool = True) -> list[Any]:
+    """Wait for all requests; return their objects."""
+    each = _of_each(statuses, len(requests))
+    return [_wait(request, index, len(requests), each[index], objects) for index, request in enumerate(requests)]
+
+
+def test_all(
+    requests: Sequence[AnyRequest], statuses: Statuses = None, objects: bool = True
+) -> tuple[bool, list[Any] | None]:
+    """Return whether all requests are complete, and then their objects; until then, none of them is completed."""
+    progress.progress()
+    if not all(map(is_complete, requests)):
+        return False, None
+    return True, wait_for_all(requests, statuses, objects)
+
+
+def test_some(
+    requests: Sequence[AnyRequest], statuses: Statuses = None, objects: bool = True, most: int | None = None
+) -> tuple[list[int], list[Any]] | None:
+    """Test all active requests, until `most` are complete; return their indices and objects, None without any."""
+    progress.progress()
+    active = [i for i, request in enumerate(requests) if is_active(request)]
+    if not active:
+        return None
+    each = _of_each(statuses, len(active))
+    indices: list[int] = []
+    found: list[Any] = []
+    for i in active:
+        complete, value = _tested(requests[i], i, each[len(indices)], objects)
+        if complete:
+            indices.append(i)
+            found.append(value)
+            if len(indices) == most:
+                break
+    return indices, found
+
+
+def wait_for_some(
+    what: str, requests: Sequence[AnyRequest], statuses: Statuses = None, objects: bool = True, most: int | None = None
+) -> tuple[list[int], list[Any]] | None:
+    """As `test_some`, until at least one request is complete; a timeout names the call `what`."""
+    outcome: list[tuple[list[int], list[Any]] | None] = []
+
+    def done() -> bool:
+        outcome[:] = [test_some(requests, statuses, objects, most)]
+        return outcome[0] is None or bool(outcome[0][0])
+
+    def state() -> str:
+        messages = [request for request in requests if is_of_mpi(request) and is_active(request)]
+        return f"it waits for {' or '.join(map(awaited, messages))}"
+
+    collectives: list[Any] = [request for request in requests if not is_of_mpi(request) and is_active(request)]
+    progress.until(done, what, state, [request.task for request in collectives])  # these are named by a timeout
+    return outcome[0]
+
+
+def _wait(request: AnyRequest, index: int, count: int, status: Status, objects: bool) -> Any:
+    if not is_of_mpi(request):
+        if not hasattr(request, "wait"):
+            raise TypeError(f"requests[{index}] must be a request, not {request!r}")
+        set_empty(status)
+        return request.wait()
+    outcome: list[tuple[bool, Any]] = [(False, None)]
+
+    def done() -> bool:
+        outcome[0] = _tested(request, index, status, objects)
+        return outcome[0][0]
+
+    progress.until(done, "waitall", lambda: f"it waits for {awaited(request)} (request {index} of {count})")
+    return outcome[0][1]
+
+
+def _tested(request: AnyRequest, index: int, status: Status, objects: bool) -> tuple[bool, Any]:
+    """Test one request, with `objects` as `test` of mpi4py; TruncatedMessage if its message is too long for it."""
+    if not is_of_mpi(request):
+        set_empty(status)
+        return request.test()
+    try:
+        return request.test(status) if objects else (request.Test(status), None)
+    except MPI.Exception as error:
+        check_length(error, f"the buffer of requests[{index}]")
+        raise
+
+
+def _of_each(statuses: Statuses, count: int) -> Sequence[Status]:
+    """A status for each request; a list that is too short is extended, as in mpi4py."""
+    if statuses is None:
+        return [None] * count
+    statuses.extend(MPI.Status() for _ in range(count - len(statuses)))
+    return statuses
+
+
+def set_empty(status: Status) -> None:
+    """Set a status as MPI does for a request that is no message."""
+    if status is not None:
+        MPI.REQUEST_NULL.Test(status)

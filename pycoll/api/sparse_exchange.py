@@ -57,13 +57,13 @@ def sparse_exchange(
     """
     channel = attach(comm)
     channel.check_usable()
-    ranks = [_rank(place, each, channel.size) for place, each in enumerate(destinations)]
-    arrays = [send_array(f"buffers[{place}]", buffer) for place, buffer in enumerate(buffers)]
+    ranks = [_rank(position, each, channel.size) for position, each in enumerate(destinations)]
+    arrays = [send_array(f"buffers[{position}]", buffer) for position, buffer in enumerate(buffers)]
     if len(ranks) != len(arrays):
         raise ValueError(f"there are {len(arrays)} buffers for {len(ranks)} destinations")
-    for place, array in enumerate(arrays):
+    for position, array in enumerate(arrays):
         if not is_host(array):
-            raise TypeError(f"buffers[{place}] is in GPU memory, which sparse_exchange does not support")
+            raise TypeError(f"buffers[{position}] is in GPU memory, which sparse_exchange does not support")
     private, what = channel.comm, f"sparse_exchange on rank {channel.comm.rank} of {channel.size}"
     exchange = Exchange(private, (next(channel.tags), next(channel.tags)), ranks, arrays)
     with channel.abandoned_on_failure(what):
@@ -71,11 +71,11 @@ def sparse_exchange(
     return sorted(exchange.received, key=lambda message: message[0])
 
 
-def _rank(place: int, given: Any, size: int) -> int:
+def _rank(position: int, given: Any, size: int) -> int:
     try:
         rank = index(given)
     except TypeError:
-        raise TypeError(f"destinations[{place}]={given!r} is not an integer") from None
+        raise TypeError(f"destinations[{position}]={given!r} is not an integer") from None
     if not 0 <= rank < size:
-        raise WrongRank(f"destinations[{place}]={rank} is not a rank of the communicator of size {size}")
+        raise WrongRank(f"destinations[{position}]={rank} is not a rank of the communicator of size {size}")
     return rank

@@ -172,7 +172,7 @@ def send_array(name: str, buffer: Any) -> Array:
     if not array.flags.c_contiguous:
         packed = allocate_like(array, array.shape)
         if not is_host(array):
-            streams.follow(array.device.id)
+            streams.order_after_caller(array.device.id)
         for action in (copying(packed, array), *finishing(packed)):
             action()
         return packed

@@ -56,7 +56,7 @@ def _interface(name: str, buffer: Any) -> dict[str, Any] | None:
         raise TypeError(f"{name} cannot be used: {error}") from None
 
 
-class Described(NamedTuple):
+class DeviceArray(NamedTuple):
     """The array that ``__cuda_array_interface__`` describes."""
 
     address: int
@@ -72,7 +72,7 @@ class Described(NamedTuple):
         return int(np.prod(self.shape, dtype=np.int64))
 
 
-def described(name: str, interface: dict[str, Any]) -> Described:
+def described(name: str, interface: dict[str, Any]) -> DeviceArray:
     """Read ``__cuda_array_interface__``; raises TypeError if it does not follow versions 0 to 3."""
     try:
         address, read_only = interface["data"]
@@ -89,7 +89,7 @@ def described(name: str, interface: dict[str, Any]) -> Described:
         raise TypeError(f"{name} is a masked array, which cannot be sent as memory")
     if not address and 0 not in shape:
         raise TypeError(f"{name} has no address in its __cuda_array_interface__: {interface}")
-    return Described(int(address or 0), shape, dtype, strides, bool(read_only), interface.get("stream"))
+    return DeviceArray(int(address or 0), shape, dtype, strides, bool(read_only), interface.get("stream"))
 
 
 def is_read_only(name: str, buffer: Any) -> bool:

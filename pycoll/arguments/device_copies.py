@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base.counters import count_staging
 from .device_arrays import cupy
-from .streams import finish, follow, on_own_stream, own_stream
+from .streams import finish, on_own_stream, order_after_caller, own_stream
 
 
 def pinned(nbytes: int) -> np.ndarray:
@@ -46,7 +46,7 @@ def by_index(memory: Any, packed: Any, origins: np.ndarray) -> tuple[Callable[[]
 
 def _copy(to: int, source: int, nbytes: int, device: int) -> None:
     runtime = cupy().cuda.runtime
-    follow(device)
+    order_after_caller(device)
     count_staging(nbytes)
     runtime.memcpyAsync(to, source, nbytes, runtime.memcpyDefault, own_stream(device).ptr)
     finish(device)

@@ -47,7 +47,7 @@ def _after(stream: Any, other: int) -> None:
     stream.wait_event(event)
 
 
-def follow(device: int, others: Iterable[int] = ()) -> None:
+def order_after_caller(device: int, others: Iterable[int] = ()) -> None:
     """Make later work on the stream of pycoll wait for the work that is now on the current streams, and on others."""
     own = own_stream(device)
     with cupy().cuda.Device(device):

@@ -41,8 +41,11 @@ def in_words(error: Exception) -> str:
     return f"{error.filename}: {error.strerror[0].lower()}{error.strerror[1:]}"
 
 
-def check_folder(option: str, path: Path | None) -> None:
-    """Raise ValueError if the directory of the file that an option names does not exist."""
+def check_folder(option: str, path: Path | None, *endings: str) -> None:
+    """Raise ValueError if the file that an option names has another ending, or its directory does not exist."""
+    if path and endings and path.suffix not in endings:
+        known = " or ".join(filter(None, (", ".join(endings[:-1]), endings[-1])))
+        raise ValueError(f"{option} {path} does not end in {known}")
     if path and not path.parent.is_dir():
         raise ValueError(f"{option} {path}: no such directory")
 

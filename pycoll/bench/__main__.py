@@ -14,9 +14,8 @@ import numpy as np
 import pycoll
 from pycoll.base.command_line import printed_once, say_written
 from pycoll.base.files import write_json
-from pycoll.base.progress_bar import progress_bar
 from pycoll.tune.environment import environment
-from pycoll.tune.timing import shares
+from pycoll.tune.timing import paced
 
 from .device import gpu_environment, on_gpu, path_environment
 from .machine import alone, disturbed, oversubscribed
@@ -40,12 +39,9 @@ def main(argv: list[str]) -> int:
     say(comm, "\n".join(f"# {key}: {_in_words(value)}" for key, value in where.items()))
     if warning := alone(comm.size):
         say(comm, f"# {warning}")
-    todo = points(options)
-    budgets = shares(comm, options.budget, [point.nbytes for point in todo])
+    rows = paced(comm, points(options), options.budget, "bench")
     records: list[dict] = []
-    for primitive, of_primitive in groupby(
-        zip(progress_bar(todo, "bench", "point", shown=comm.rank == 0), budgets), lambda pair: pair[0].primitive
-    ):
+    for primitive, of_primitive in groupby(rows, lambda row: row[0].primitive):
         before = len(records)
         for point, budget in of_primitive:
             records += measure(comm, point, options, xp, budget)

@@ -23,15 +23,14 @@ from typing import Any
 import numpy as np
 
 import pycoll
-from pycoll.base.command_line import Parser, printed_once, say_written
-from pycoll.base.files import write_json
+from pycoll.base.command_line import Parser, printed_once
 from pycoll.selection.choices import primitive_called
 from pycoll.tune.environment import environment
 from pycoll.tune.options import nbytes, size_label
 from pycoll.tune.timing import ratio
 
 from .machine import alone, disturbed
-from .results import document, table
+from .results import document, table, write_results
 
 SETS = 4  # sets of arrays
 NEIGHBORS, AROUND = 4, 8  # of a rank in a periodic grid of two dimensions, without and with those at the corners
@@ -265,9 +264,7 @@ def present(comm: MPI.Intracomm, tables: list[list[dict[str, Any]]], sizes: list
         times = [{"median": each[name], "min": each[f"{name}_min"]} for each in records for name in ("mpi", "comm")]
         for warning in filter(None, [alone(comm.size), disturbed(times)]):
             print(warning)
-        if path:
-            write_json(path, document(where, records))
-            say_written(path)
+        write_results(path, document(where, records))
 
 
 def main(argv: list[str]) -> int:

@@ -20,12 +20,11 @@ import numpy as np
 import pycoll
 from pycoll.base.command_line import Parser, check_folder, in_words, printed_once, say_written
 from pycoll.base.files import write_json
-from pycoll.base.progress_bar import progress_bar
 from pycoll.runtime import native
 from pycoll.tune.benchmark_case import MEASURED, Case
 from pycoll.tune.environment import environment
-from pycoll.tune.options import add_primitives, add_sizes, points, size_label, sizes
-from pycoll.tune.timing import alternate, shares
+from pycoll.tune.options import add_budget, add_primitives, add_sizes, points, size_label, sizes
+from pycoll.tune.timing import alternate, paced
 
 from .results import table
 
@@ -45,7 +44,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser(prog=PROG, description=__doc__)
     add_primitives(parser, MEASURED)
     add_sizes(parser, "8", "1M", 2)
-    parser.add_argument("--budget", type=float, default=60.0, help="approximate seconds of a run (%(default)s)")
+    add_budget(parser, 60.0)
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="the file to which the times are added")
     parser.add_argument("--compare", nargs=2, metavar="FILE", type=Path, help="compare the times in two files")
     options = parser.parse_args(argv)
@@ -65,9 +64,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
 def measured(comm: MPI.Intracomm, options: argparse.Namespace) -> list[dict]:
     """Return a record of each point with the median of the slowest rank's times."""
     todo = points(options.primitives or MEASURED, options.sizes)
-    budgets = shares(comm, options.budget, [size for _, size in todo])
     records = []
-    for (primitive, size), budget in zip(progress_bar(todo, "timing", "point", shown=comm.rank == 0), budgets):
+    for (primitive, size), budget in paced(comm, todo, options.budget, "timing"):
         case = Case(comm, primitive, size)
         case.zero()
         call = case.call_native()

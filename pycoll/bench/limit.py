@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
-from mpi4py import MPI
 
-from pycoll.arguments.memory import address
+from pycoll.arguments.memory import address, array_at
 from pycoll.arguments.ops import resolve
 from pycoll.runtime.attach import attach
 from pycoll.tune.benchmark_case import Call, Case
@@ -43,7 +42,7 @@ def _of_rank(case: Case, rank: int, code: int, count: int) -> np.ndarray:
     if code < 0:
         return np.empty(0, case.dtype)
     start = attach(case.comm).registered.address(rank, code)
-    return np.frombuffer(MPI.buffer.fromaddress(start, count * case.dtype.itemsize), case.dtype)
+    return array_at(start, count * case.dtype.itemsize, case.dtype)
 
 
 def _pieces(start: int, end: int, itemsize: int) -> Iterator[slice]:

@@ -12,11 +12,11 @@ import numpy as np
 
 import pycoll
 from pycoll.arguments.ops import kind_of
-from pycoll.base.command_line import Parser, in_words
+from pycoll.base.command_line import Parser, check_folder, in_words
 from pycoll.schedule.own_file import check, load
 from pycoll.schedule.registry import find, has_algorithm
 from pycoll.tune.benchmark_case import ARGUMENTS, MEASURED, OPERATIONS
-from pycoll.tune.options import add_primitives, nbytes, sizes
+from pycoll.tune.options import add_budget, add_primitives, nbytes, sizes
 
 DESCRIPTION = "Time the collectives of pycoll and of MPI: mpiexec -n 4 python -m pycoll.bench [primitive ...]"
 SPECIAL = ("all", "best", "auto", "native")
@@ -68,13 +68,15 @@ def parser() -> Parser:
     how.add_argument("-w", "--warmup_iters", type=int, default=1, help="untimed warmup iterations (%(default)s)")
     how.add_argument("-c", "--check", type=int, choices=[0, 1], default=1, help="compare the results (%(default)s)")
     how.add_argument("--validate-only", action="store_true", help="compare the results without timing")
-    how.add_argument("--budget", type=float, default=12.0, help="approximate measuring time in seconds (%(default)s)")
+    add_budget(how, 12.0)
     how.add_argument("--quick", action="store_true", help="a first look: 3 seconds, five sizes from 16 B to 1 MiB")
 
     out = one.add_argument_group("output")
     out.add_argument("--json", metavar="FILE", help="also write the records to FILE as JSON")
     out.add_argument("--csv", metavar="FILE", help="also write the records to FILE as CSV")
-    out.add_argument("--plot", metavar="FILE.png", help="plot the speed relative to MPI, and the times, against size")
+    out.add_argument(
+        "--plot", type=Path, metavar="FILE.png", help="plot the speed relative to MPI, and the times, against size"
+    )
     return one
 
 
@@ -109,6 +111,7 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
     try:
         options.sizes = sizes(options.minbytes, options.maxbytes, options.stepfactor, options.stepbytes)
         options.datatype = _datatype(options.datatype, options.op)
+        check_folder("--plot", options.plot, ".png", ".svg", ".pdf")
     except ValueError as error:
         one.error(str(error))
     if not 0 <= options.root < ranks:
@@ -122,14 +125,10 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
         folder = Path(getattr(options, option) or ".").parent
         if not os.access(folder, os.W_OK):
             one.error(f"--{option} {getattr(options, option)}: the directory {folder} is not writable")
-    if options.plot and Path(options.plot).suffix not in (".png", ".svg", ".pdf"):
-        one.error(f"--plot {options.plot} does not end in .png, .svg or .pdf")
     if options.arguments == "typed" and options.op in ("avg", "exact_sum"):
         one.error(f"--arguments typed does not support --op {options.op}, which MPI does not have")
     if options.registered and options.device == "cuda":
         one.error("--registered is not for --device cuda")
-    if options.budget <= 0:
-        one.error(f"--budget {options.budget} is not positive")
     options.form = "nonblocking" if options.nonblocking else "persistent" if options.persistent else "blocking"
     return options
 

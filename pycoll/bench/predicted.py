@@ -22,15 +22,14 @@ import numpy as np
 import pycoll
 from pycoll.base.command_line import Parser, check_folder, in_words, printed_once, say_written
 from pycoll.base.files import write_json, write_text
-from pycoll.base.progress_bar import progress_bar
 from pycoll.runtime.attach import attach
 from pycoll.schedule.registry import Hosts
 from pycoll.simulate.calibrate import calibrate
 from pycoll.simulate.network import Network, read
 from pycoll.tune.benchmark_case import MEASURED, Case
 from pycoll.tune.environment import environment
-from pycoll.tune.options import add_primitives, add_sizes, points, sizes
-from pycoll.tune.timing import alternate, shares
+from pycoll.tune.options import add_budget, add_primitives, add_sizes, points, sizes
+from pycoll.tune.timing import alternate, paced
 
 from .results import table
 from .starts import Starts
@@ -51,7 +50,7 @@ COLUMNS = {
 }
 
 
-class Prediction(NamedTuple):
+class SimulatedCase(NamedTuple):
     """An algorithm and a size to simulate."""
 
     primitive: str
@@ -82,12 +81,12 @@ def measure(comm: MPI.Intracomm, primitive: str, size: int, network: Network, bu
     times = alternate(comm, starts.calls, budget, least=11, before=calls)
     hosts = attach(comm).facts.hosts
     return [
-        record(Prediction(primitive, name, case.nbytes, hosts), network, times[name], late)
+        record(SimulatedCase(primitive, name, case.nbytes, hosts), network, times[name], late)
         for name, late in starts.late().items()
     ]
 
 
-def record(point: Prediction, network: Network, times: np.ndarray, late: np.ndarray) -> dict:
+def record(point: SimulatedCase, network: Network, times: np.ndarray, late: np.ndarray) -> dict:
     """Return the record of one point, with the medians of measured and predicted times in milliseconds."""
     every = -(-len(late) // SIMULATED)
     predicted = np.median([point.seconds(network, delays) for delays in late[::every]])
@@ -112,9 +111,7 @@ def parse(comm: MPI.Intracomm, argv: list[str]) -> argparse.Namespace:
     add_primitives(parser, MEASURED, ", ".join(PRIMITIVES))
     add_sizes(parser, "64K", "4M", 4)
     parser.add_argument("--network", metavar="FILE", type=Path, help="file of `python -m pycoll.simulate --calibrate`")
-    parser.add_argument(
-        "--budget", type=float, default=300.0, help="approximate measuring time in seconds (%(default)s)"
-    )
+    add_budget(parser, 300.0)
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the records to FILE")
     parser.add_argument("--markdown", metavar="FILE", type=Path, help="also write a Markdown table to FILE")
     tuned = attach(comm).tuned
@@ -123,8 +120,8 @@ def parse(comm: MPI.Intracomm, argv: list[str]) -> argparse.Namespace:
         try:
             options.sizes = sizes(options.minbytes, options.maxbytes, options.stepfactor)
             options.network = options.network and read(options.network)
-            if comm.size < 2 or not options.budget > 0:
-                raise ValueError(f"{comm.size} ranks, --budget {options.budget}: there is nothing to measure")
+            if comm.size < 2:
+                raise ValueError(f"{comm.size} ranks: there is nothing to measure")
             check_folder("--json", options.json)
             check_folder("--markdown", options.markdown)
             if tuned:
@@ -143,10 +140,7 @@ def main(argv: list[str]) -> None:
     where = environment(comm)
     todo = points(options.primitives or PRIMITIVES, options.sizes)
     records = []
-    for point, budget in zip(
-        progress_bar(todo, "predicted", "point", shown=comm.rank == 0),
-        shares(comm, options.budget, [size for _, size in todo]),
-    ):
+    for point, budget in paced(comm, todo, options.budget, "predicted"):
         records += measure(comm, *point, network, budget)
     if comm.rank == 0:
         if options.json:

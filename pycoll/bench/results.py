@@ -10,7 +10,8 @@ from typing import Any
 
 from tabulate import tabulate
 
-from pycoll.base.files import write_text
+from pycoll.base.command_line import say_written
+from pycoll.base.files import write_json, write_text
 
 FORMAT, VERSION = "pycoll bench", 1
 Columns = Mapping[str, tuple[str, str]]  # key of a record -> heading, number format
@@ -35,3 +36,10 @@ def write_csv(path: str | Path, records: list[dict]) -> None:
     writer.writeheader()
     writer.writerows(records)
     write_text(path, text.getvalue())
+
+
+def write_results(path: str | Path | None, content: object) -> None:
+    """Write results as JSON, and print where; do nothing without a path."""
+    if path:
+        write_json(path, content)
+        say_written(path)

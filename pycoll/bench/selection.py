@@ -14,19 +14,17 @@ from pycoll.base.mpi import MPI  # first, because it says if there is no MPI lib
 import sys
 
 import pycoll
-from pycoll.base.command_line import Parser, printed_once, say_written
-from pycoll.base.files import write_json
-from pycoll.base.progress_bar import progress_bar
+from pycoll.base.command_line import Parser, printed_once
 from pycoll.runtime.attach import attach
 from pycoll.runtime.tuned import tuning_state
 from pycoll.schedule.registry import NATIVE
 from pycoll.selection.tuning_file import SHARED_MEMORY, Candidate
 from pycoll.tune.benchmark_case import MEASURED, Case
 from pycoll.tune.environment import environment
-from pycoll.tune.options import add_primitives, add_sizes, points, sizes
-from pycoll.tune.timing import alternate, comparable, race, shares, updated
+from pycoll.tune.options import add_budget, add_primitives, add_sizes, points, sizes
+from pycoll.tune.timing import alternate, comparable, paced, race, updated
 
-from .results import table
+from .results import table, write_results
 
 CLOSE = 1.1  # ratio to the best time up to which a candidate counts as equally good
 COLUMNS = {
@@ -77,32 +75,22 @@ def main(argv: list[str]) -> None:
     parser = Parser(prog="python -m pycoll.bench.selection", description=__doc__)
     add_primitives(parser, MEASURED)
     add_sizes(parser, "8", "64M", 3)
-    parser.add_argument(
-        "--budget", type=float, default=300.0, help="approximate measuring time in seconds (%(default)s)"
-    )
+    add_budget(parser, 300.0)
     parser.add_argument("--json", metavar="FILE", help="also write the records to FILE")
     with printed_once(comm):
         options = parser.parse_args(argv)
         try:
             steps = sizes(options.minbytes, options.maxbytes, options.stepfactor)
             steps = [*steps, *[options.maxbytes] * (steps[-1] < options.maxbytes)]
-            if options.budget <= 0:
-                raise ValueError(f"--budget {options.budget} is not positive")
         except ValueError as error:
             parser.error(str(error))
     where = environment(comm) | {"tuning": tuning_state(attach(comm))}
     todo = points(options.primitives or MEASURED, steps)
-    budgets = shares(comm, options.budget, [size for _, size in todo])
-    records = [
-        measure(comm, *point, budget)
-        for point, budget in zip(progress_bar(todo, "selection", "point", shown=comm.rank == 0), budgets)
-    ]
+    records = [measure(comm, *point, budget) for point, budget in paced(comm, todo, options.budget, "selection")]
     if comm.rank == 0:
-        if options.json:
-            write_json(options.json, {"environment": where, "records": records})
         print(table(records, COLUMNS))
         print(said(records), f"tuning: {where['tuning']}", sep="\n")
-        say_written(options.json)
+        write_results(options.json, {"environment": where, "records": records})
 
 
 def said(records: list[dict]) -> str:

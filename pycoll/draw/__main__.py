@@ -122,9 +122,7 @@ def _check(options: argparse.Namespace, algorithm: Algorithm | None) -> None:
         raise ValueError(f"--root {options.root}: {algorithm.primitive.name} has no root")
     if options.segments is not None and not algorithm.pipelined:
         raise ValueError(f"--segments {options.segments}: {algorithm} is not pipelined")
-    if options.output and options.output.suffix not in FORMATS:
-        raise ValueError(f"-o {options.output} does not end in {' or '.join(FORMATS)}")
-    check_folder("-o", options.output)
+    check_folder("-o", options.output, *FORMATS)
 
 
 def _hosts(given: str | None, size: int) -> Hosts:
@@ -160,13 +158,11 @@ def draw_pipeline(argv: Sequence[str]) -> None:
         check(*chart)
         if max(given.stages, given.micro_batches) > MOST:
             raise ValueError(f"-n and -m must be at most {MOST}")
-        if given.output and given.output.suffix != ".svg":
-            raise ValueError(f"-o {given.output} does not end in .svg")
-        check_folder("-o", given.output)
+        check_folder("-o", given.output, ".svg")
     except ValueError as error:
         options.error(str(error))
     if given.output:
-        _write(given.output, svg(*chart))
+        write_text(given.output, svg(*chart))
         say_written(given.output)
     else:
         print(time_chart(*chart), end="")
@@ -185,19 +181,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     assert output  # checked by `parse`
     try:
         if algorithm:
-            _write(output, FORMATS[output.suffix](setting.film(algorithm)))
+            write_text(output, FORMATS[output.suffix](setting.film(algorithm)))
             say_written(output)
             return
         output.mkdir(parents=True, exist_ok=True)
         for name, content in guide(setting):
-            _write(output / name, content)
+            write_text(output / name, content)
     except OSError as error:
         parser().error(f"-o {output}: {error.strerror}")
     say_written(output / "index.html")
-
-
-def _write(path: Path, content: str) -> None:
-    write_text(path, content)
 
 
 if __name__ == "__main__":

@@ -137,10 +137,7 @@ WORDS: dict[str, tuple[str, str]] = {
     ),
     "unit_block": ("Z: bytes of a block", "Z：一个块的字节数"),
     # ranks that wait forever
-    "arrow_key": (
-        "Each arrow leads to the rank that another rank waits for.",
-        "箭头由等待的进程指向它所等待的进程。",
-    ),
+    "arrow_key": ("Each arrow leads to the rank that another rank waits for.", "箭头由等待的进程指向它所等待的进程。"),
     "deadlock_key": (" Thick arrows: the deadlock.", "粗箭头构成死锁。"),
     "finished_key": (" Dashed: has finished.", "虚线：已经结束的进程。"),
     # time charts of pipelines

@@ -54,13 +54,13 @@ def _by_name(film: Film, states: list[State]) -> RowLayout:
 def _by_position(film: Film, states: list[State]) -> RowLayout:
     """Make rows for counts, the send buffer and the receive buffer; below them, for blocks to forward."""
     counts_from = film.count_sources
-    places = [_places(film, rank) for rank in range(film.size)]
-    sent, received = (max(max(at.values(), default=-1) for at in which) + 1 for which in zip(*places))
+    positions = [_positions(film, rank) for rank in range(film.size)]
+    sent, received = (max(max(at.values(), default=-1) for at in which) + 1 for which in zip(*positions))
     rows: list[list[dict[Block, int]]] = [[] for _ in states]
     passing = 0
     for rank in range(film.size):
         fixed: dict[Block, int] = {counts_of(source): row for row, source in enumerate(counts_from)}
-        for start, indices in zip((len(counts_from), len(counts_from) + sent), places[rank]):
+        for start, indices in zip((len(counts_from), len(counts_from) + sent), positions[rank]):
             fixed.update({block: start + at for block, at in indices.items()})
         for index, extra in enumerate(_passing([state[rank] for state in states], fixed)):
             passing = max(passing, len(extra) and max(extra.values()) + 1)
@@ -73,7 +73,7 @@ def _by_position(film: Film, states: list[State]) -> RowLayout:
     return RowLayout(names, gaps, rows)
 
 
-def _places(film: Film, rank: int) -> tuple[dict[Block, int], dict[Block, int]]:
+def _positions(film: Film, rank: int) -> tuple[dict[Block, int], dict[Block, int]]:
     """Return the positions of blocks in the send buffer and in the receive buffer of a rank."""
     if edges := film.edges[rank]:
         return _numbered(edges.outgoing), _numbered(edges.incoming)

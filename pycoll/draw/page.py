@@ -18,7 +18,7 @@ from .legend import HEIGHT, WIDTH, Sample, definitions, legend, samples
 from .markup import rows, tag, words
 from .names import by_rank, cost_so_far, facts, prose, runs, sentence, unit
 from .names import title as film_title
-from .sheet import played, style
+from .sheet import Picture, played, style
 
 # the outlines of each icon, 16 by 16; the play button has two outlines, and the style sheet shows one of them
 PLAY, PAUSE = "M4 2 13 8 4 14Z", "M4 2H7V14H4ZM9 2H12V14H9Z"
@@ -28,10 +28,7 @@ BUTTONS: list[tuple[str, tuple[str, ...]]] = [
     ("play", (PLAY, PAUSE)),
     ("next", ("M3 3H5V13H3ZM7 3 14 8 7 13Z",)),
     ("last", ("M2 2 11 8 2 14ZM12 2H14V14H12Z",)),
-    (
-        "loop",
-        ("M3 9A5 5 0 0 1 11 4V2L15 5 11 8V6A3 3 0 0 0 5 9ZM13 7A5 5 0 0 1 5 12V14L1 11 5 8V10A3 3 0 0 0 11 7Z",),
-    ),
+    ("loop", ("M3 9A5 5 0 0 1 11 4V2L15 5 11 8V6A3 3 0 0 0 5 9ZM13 7A5 5 0 0 1 5 12V14L1 11 5 8V10A3 3 0 0 0 11 7Z",)),
 ]
 # the formats of exports; the script shows the buttons of those that the browser can write
 FORMATS = {"svg": "SVG", "gif": "GIF", "video": ""}
@@ -74,6 +71,7 @@ def introduction(film: Film) -> list[str]:
 def player(films: Sequence[Film], clocks: Sequence[Clock | None] | None = None) -> str:
     """Return controls with the films below them, all at the same time; a film that has ended shows its last frame.
 
+    Films of the same number of ranks have the same scale, so that their blocks can be compared.
     The time is that of their clocks; without clocks, all frames take as long.  Each film shows its code, with the
     current lines marked, and the cost so far.
     """
@@ -90,7 +88,10 @@ def player(films: Sequence[Film], clocks: Sequence[Clock | None] | None = None) 
     group = tag("span", *exports, class_="exports", role="group", aria_label=say("save"))
     controls = tag("div", *buttons, slider, position, speed, group, class_="controls")
     heads = tag("svg", definitions(), class_="drawing heads", width=0, height=0, aria_hidden="true")
-    stages = [_stage(film, len(films), clock) for film, clock in zip(films, clocks or [None] * len(films))]
+    pictures = [played(film, films) for film in films]
+    tall = max(height for (_, _, height), *_ in pictures)
+    shots = [[(drawn, width, tall) for drawn, width, _ in several] for several in pictures]
+    stages = [_stage(*each, len(films)) for each in zip(films, shots, clocks or [None] * len(films))]
     shown = tag("div", *stages, class_="films")
     keys = [tag("p", words(text), class_="keys") for text in [say("keys"), *dict.fromkeys(chain(*map(legend, films)))]]
     keys.append(tag("p", *map(_key, dict.fromkeys(chain(*map(samples, films)))), class_="keys"))
@@ -113,9 +114,8 @@ def _sign(outlines: Sequence[str]) -> str:
     return tag("svg", *(tag("path", d=outline) for outline in outlines), viewBox="0 0 16 16", aria_hidden="true")
 
 
-def _stage(film: Film, beside: int, clock: Clock | None) -> str:
+def _stage(film: Film, pictures: Sequence[Picture], clock: Clock | None, beside: int) -> str:
     """Return all frames of one film, and its code; the script shows one frame, and marks its lines."""
-    pictures = played(film)
     scale = max(1, min(1.7, 1000 / pictures[0][1] / beside)) if film.size <= MANY else 1
     drawn = [_svg(film, scale, *picture) for picture in pictures]
     captions = [_counters(film, index, clock) + words(_said(film, index)) for index in range(len(film.frames))]

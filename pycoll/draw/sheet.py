@@ -25,11 +25,17 @@ def style(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def played(film: Film) -> list[tuple[str, float, float]]:
-    """Return SVG elements with width and height: one for each frame, or one matrix with a column for each frame."""
+Picture = tuple[str, float, float]  # SVG elements, width and height
+
+
+def played(film: Film, beside: Sequence[Film] = ()) -> list[Picture]:
+    """Return a picture of each frame, or a matrix with a column for each frame.
+
+    Blocks are drawn on the same scale as in the films `beside` it.
+    """
     if film.size > MANY:
         return [table(film)]
-    drawing = Drawing(film)
+    drawing = Drawing(film, beside)
     return [(drawing.frame(index), drawing.width, drawing.height) for index in range(len(film.frames))]
 
 

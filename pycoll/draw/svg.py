@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import groupby
 
@@ -14,22 +14,27 @@ from .layout import RowLayout, layout
 from .markup import tag, words
 from .names import block_name, runs
 
-ROW, CELL, GUTTER, GAP = 23, 19, 26, 10
+ROW, BETWEEN, GUTTER, GAP = 23, 4, 26, 10  # the least height of a row, the space between blocks, ranks, and kinds
 TITLE, HEADER, LABELS, MARGIN = 24, 22, 52, 14
 CHECK = "M-2.6 0.2L-0.8 2L2.6 -1.8"
 
 
 class Drawing:
-    """All frames of a film with few ranks.  They have the same size, so that a player can show them in one place."""
+    """All frames of a film with few ranks.  They have the same size, so that a player can show them in one place.
 
-    def __init__(self, film: Film) -> None:
+    The heights of blocks are in proportion to their bytes, also between this film and those `beside` it.
+    """
+
+    def __init__(self, film: Film, beside: Sequence[Film] = ()) -> None:
         self.film = film
+        self.row = ROW * max(one.parts for one in (film, *beside)) / film.parts
         self.states = film.states()
         self.layout: RowLayout = layout(film, self.states)
         arcs = [message for index in range(len(film.frames)) for message in self._arcs(index)]
         self.cell = max(44.0, 8.5 * film.size) if film.algorithm.primitive.reduces else 42.0
+        self.tall = self.row - BETWEEN
         top = TITLE + height(arcs, rightward=True)
-        below = len(self.layout.names) * ROW + len(self.layout.gaps) * GAP
+        below = len(self.layout.names) * self.row + len(self.layout.gaps) * GAP
         hosts = 16 if film.hosts else 0
         self.columns = Columns(LABELS + MARGIN, self.cell, GUTTER, top, top + HEADER + below + hosts + 3)
         self.width = self.columns.x(film.size) - GUTTER + MARGIN
@@ -40,7 +45,7 @@ class Drawing:
         """The upper edge of each row of cells."""
         gaps = self.layout.gaps
         first = self.columns.top + HEADER
-        return [first + row * ROW + GAP * sum(gap <= row for gap in gaps) for row in range(len(self.layout.names))]
+        return [first + row * self.row + GAP * sum(gap <= row for gap in gaps) for row in range(len(self.layout.names))]
 
     def spare(self, index: int) -> tuple[float, float]:
         """Return the unused height above and below the arcs of one frame."""
@@ -54,7 +59,7 @@ class Drawing:
         said = f" \u00b7 {say('messages_here', n=count)}" if count else ""
         title = tag("text", frame.title, tag("tspan", said, class_="label"), class_="title", x=0, y=14)
         labels = [
-            tag("text", words(name), class_="label", x=LABELS, y=top + 13, text_anchor="end")
+            tag("text", words(name), class_="label", x=LABELS, y=top + self.tall / 2 + 3.5, text_anchor="end")
             for name, top in zip(self.layout.names, self.tops)
         ]
         ranks = [part for rank in range(self.film.size) for part in self._rank(index, rank)]
@@ -87,23 +92,23 @@ class Drawing:
             if block in held:
                 yield self._cell(block, held[block], left, self.tops[row])
             elif block in self.film.wanted[rank]:
-                yield tag("rect", class_="wanted", x=left, y=self.tops[row], width=self.cell, height=CELL, rx=3)
+                yield tag("rect", class_="wanted", x=left, y=self.tops[row], width=self.cell, height=self.tall, rx=3)
 
     def _cell(self, block: Block, cell: Cell, left: float, top: float) -> str:
         """Draw a block with a stripe for each contributor, in the order of combination."""
         contributors = cell.value.contributors
         reduces = self.film.algorithm.primitive.reduces
-        width = self.cell / len(contributors)
+        width, base = self.cell / len(contributors), self.tall / 2 + 3.7
         parts = []
         for number, rank in enumerate(contributors):
-            parts.append(tag("rect", class_=f"r{rank}", x=number * width, y=0, width=width, height=CELL))
+            parts.append(tag("rect", class_=f"r{rank}", x=number * width, y=0, width=width, height=self.tall))
             if reduces:
                 middle = (number + 0.5) * width
-                parts.append(tag("text", str(rank), class_="by", x=middle, y=13.2, text_anchor="middle"))
+                parts.append(tag("text", str(rank), class_="by", x=middle, y=base, text_anchor="middle"))
         if not reduces:
             name = words(block_name(self.film, block))
-            parts.append(tag("text", name, class_="by", x=self.cell / 2, y=13.2, text_anchor="middle"))
-        parts.append(tag("rect", class_="edge", x=0, y=0, width=self.cell, height=CELL, rx=3))
+            parts.append(tag("text", name, class_="by", x=self.cell / 2, y=base, text_anchor="middle"))
+        parts.append(tag("rect", class_="edge", x=0, y=0, width=self.cell, height=self.tall, rx=3))
         if cell.finished:
             badge = tag("circle", cx=0, cy=0, r=5), tag("path", d=CHECK)
             parts.append(tag("g", *badge, class_="check", transform=f"translate({self.cell + 1:.6g} 1)"))
@@ -126,5 +131,6 @@ class Drawing:
         ends = self._rows(index, message)
         if not is_straight(message, *ends):
             return arc(self.film, message, self.columns)
-        start, end = ((self.tops[one[0]] + CELL / 2, self.tops[one[1]] + CELL / 2) if one else None for one in ends)
+        middle = self.tall / 2
+        start, end = ((self.tops[one[0]] + middle, self.tops[one[1]] + middle) if one else None for one in ends)
         return straight(self.film, message, self.columns, start, end), ""

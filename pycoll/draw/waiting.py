@@ -41,14 +41,14 @@ def _kind(found: Waiting, rank: int) -> str:
     return "cycle" if rank in found.cycle else "finished" if found.waits[rank] is None else "waits"
 
 
-def _place(size: int, rank: int) -> Point:
-    """Return the place of a rank; rank 0 is at the top, and the others follow clockwise."""
+def _center(size: int, rank: int) -> Point:
+    """Return the center of a rank; rank 0 is at the top, and the others follow clockwise."""
     angle = 2 * pi * rank / size
     return round(AROUND * sin(angle), 2), round(-AROUND * cos(angle), 2)
 
 
 def _rank(size: int, node: float, rank: int, kind: str) -> str:
-    x, y = _place(size, rank)
+    x, y = _center(size, rank)
     number = tag("text", str(rank), x=x, y=y + node / 3, text_anchor="middle", font_size=node)
     return tag("g", tag("circle", cx=x, cy=y, r=node), number, class_=f"rank {kind}")
 
@@ -60,7 +60,7 @@ def _arrow(size: int, node: float, pair: tuple[int, int], kind: str) -> str:
 
 def _loop(size: int, node: float, rank: int) -> str:
     """Return the path of an arrow from a rank to itself, around the outside of the ring."""
-    x, y = _place(size, rank)
+    x, y = _center(size, rank)
     out, across = (x / AROUND, y / AROUND), (-y / AROUND, x / AROUND)
     far = [(node, -5), (2.2 * node, -18), (2.2 * node, 18), (node + GAP, 7)]
     points = [f"{x + a * out[0] + b * across[0]:.2f} {y + a * out[1] + b * across[1]:.2f}" for a, b in far]
@@ -69,7 +69,7 @@ def _loop(size: int, node: float, rank: int) -> str:
 
 def _path(size: int, node: float, pair: tuple[int, int]) -> str:
     """Return the path of an arrow that bends to its left, so that arrows in both directions do not overlap."""
-    (x, y), (u, v) = (_place(size, rank) for rank in pair)
+    (x, y), (u, v) = (_center(size, rank) for rank in pair)
     length = hypot(u - x, v - y)
     along, across = ((u - x) / length, (v - y) / length), ((v - y) / length, (x - u) / length)
     start, end = node + 1, length - node - min(GAP, length / 6)

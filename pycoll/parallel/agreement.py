@@ -23,15 +23,15 @@ def check_same_arrays(what: str, arrays: Arrays, comm: MPI.Comm) -> None:
 
 def check_same(what: str, lines: Iterable[str], comm: MPI.Comm) -> None:
     """Raise ValueError on all ranks if lines differ between ranks; it names the first line that differs."""
-    mine = [line.replace("\n", " ") for line in lines]
-    common = _from(0, "\n".join(mine), comm).splitlines()
+    mine = list(lines)
+    common = pycoll.bcast_object(mine, comm=comm)
     where = next((i for i, (a, b) in enumerate(zip(mine, common)) if a != b), min(len(mine), len(common)))
     different = where < max(len(mine), len(common))
     first = pycoll.allgather(np.array([where if different else SAME]), comm=comm).reshape(-1)
     rank = int(first.argmin())
     if first[rank] == SAME:
         return
-    theirs = _from(rank, _line(mine, first[rank]), comm)
+    theirs = pycoll.bcast_object(_line(mine, first[rank]), root=rank, comm=comm)
     raise ValueError(
         f"{what} {first[rank]} differs between ranks: rank 0 has {_line(common, first[rank])}, rank {rank} has {theirs}"
     )
@@ -66,12 +66,3 @@ def together(comm: MPI.Comm, who: str, what: str) -> Iterator[None]:
 
 def _line(lines: list[str], number: int) -> str:
     return lines[number] if number < len(lines) else "nothing"
-
-
-def _from(root: int, text: str, comm: MPI.Comm) -> str:
-    """Broadcast the text of the root."""
-    data = np.frombuffer(text.encode(), np.uint8).copy()
-    length = pycoll.bcast(np.array([data.size]), root, comm=comm)
-    data = data if comm.rank == root else np.empty(length[0], np.uint8)
-    received: bytes = pycoll.bcast(data, root, comm=comm).tobytes()
-    return received.decode()

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from mpi4py import MPI
 
 import pycoll
 
 Array = Any
 AXES = "sequences, positions, heads, width of a head"
-LETTERS = 8  # of the name of a dtype that are compared
 
 
 class Shapes(NamedTuple):
@@ -24,7 +22,7 @@ class Shapes(NamedTuple):
     @classmethod
     def of(cls, *arrays: Array) -> Shapes:
         """Return those of some arrays."""
-        return cls(tuple(tuple(x.shape) for x in arrays), tuple(x.dtype.name[:LETTERS] for x in arrays))
+        return cls(tuple(tuple(x.shape) for x in arrays), tuple(x.dtype.name for x in arrays))
 
     @property
     def positions(self) -> tuple[int, int]:
@@ -50,23 +48,6 @@ class Shapes(NamedTuple):
             return f"q has {q[2]} heads, which is not a multiple of the {k[2]} heads of k"
         return ""
 
-    def encoded(self) -> np.ndarray:
-        """Return numbers that all ranks can exchange; shapes are cut after the fifth axis."""
-        rows = []
-        for shape, dtype in zip(self.shapes, self.dtypes):
-            lengths = [*shape, *[-1] * 5][:5]
-            rows.append([*lengths, int.from_bytes(dtype.encode().ljust(LETTERS), "little")])
-        return np.array(rows, np.int64)
-
-    @classmethod
-    def decoded(cls, rows: np.ndarray) -> Shapes:
-        """Return those that were encoded."""
-        shapes, dtypes = [], []
-        for *lengths, letters in rows.tolist():
-            shapes.append(tuple(length for length in lengths if length >= 0))
-            dtypes.append(letters.to_bytes(LETTERS, "little").decode().strip())
-        return cls(tuple(shapes), tuple(dtypes))
-
 
 def check(q: Array, k: Array, v: Array) -> None:
     """Raise ValueError unless queries, keys and values fit each other."""
@@ -79,8 +60,7 @@ def agree(q: Array, k: Array, v: Array, comm: MPI.Comm) -> list[tuple[int, int]]
 
     Raise ValueError on all ranks if the arrays of a rank do not fit each other or those of the other ranks.
     """
-    rows = pycoll.allgather(Shapes.of(q, k, v).encoded(), comm=comm)
-    everyone = [Shapes.decoded(each) for each in rows]
+    everyone: list[Shapes] = pycoll.allgather_object(Shapes.of(q, k, v), comm=comm)
     for rank, each in enumerate(everyone):
         if problem := each.problem():
             raise ValueError(f"on rank {rank}, {problem}")

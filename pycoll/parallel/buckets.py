@@ -162,7 +162,7 @@ def average_gradients(gradients: Arrays, comm: MPI.Comm | None = None, bucket_by
     check_positive("bucket_bytes", bucket_bytes, "number of bytes")
     comm = MPI.COMM_WORLD if comm is None else comm
     pycoll.attach(comm)
-    arrays = check_in_place("gradients", gradients)
+    arrays = check_in_place(gradients)
     for name, array in arrays.items():
         check_averaged(f"gradients[{name!r}]", array.dtype)
     groups = [[arrays[name] for name in names] for names in assign(arrays, bucket_bytes, bucket_bytes)]

@@ -78,8 +78,8 @@ def save(
     if replicas is None:
         _save(Path(path), contents, extra)
         return
-    ranks = pycoll.allgather(np.array([replicas.rank]), comm=driver.comm).reshape(-1)
-    if (ranks != ranks[0]).any():
+    ranks = pycoll.allgather_object(replicas.rank, comm=driver.comm)
+    if len(set(ranks)) > 1:
         listed = ", ".join(map(str, ranks))
         raise ValueError(f"replicas: the ranks of the driver have different ranks in it: {listed}")
     with together(replicas, "checkpoint", "save it"):
@@ -89,7 +89,7 @@ def save(
 
 def _save(directory: Path, contents: Contents, extra: Any) -> None:
     comm = contents.driver.comm
-    generation = _new_generation(comm)
+    generation: str = pycoll.bcast_object(uuid.uuid4().hex[:16], comm=comm)  # names the files, the same on all ranks
     document = {"format": FORMAT, "generation": generation, "ranks": comm.size, "extra": extra}
     left: list[Path] = []
     with together(comm, "checkpoint", "make the directory"):
@@ -144,12 +144,6 @@ def _remove_parts_that_are_not_named(directory: Path) -> None:
             found = re.fullmatch(rf"({GENERATION})-[0-9]+\.npz(.*\.tmp)?", path.name)
             if found and (found[1] != named or found[2]):
                 path.unlink()
-
-
-def _new_generation(comm: MPI.Comm) -> str:
-    """Return a new name for the files of one save, the same on all ranks."""
-    number = np.frombuffer(uuid.uuid4().bytes[:8], np.uint64).copy()
-    return f"{pycoll.bcast(number, comm=comm)[0]:016x}"
 
 
 def _write_part(path: Path, contents: Contents) -> None:
@@ -226,8 +220,7 @@ def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
         contents.check_steps(steps)
         values = contents.read(found.find, steps)
         of_rank_0 = parts[0].own and contents.has_own and not mine
-    generations = pycoll.allgather(np.array([int(manifest.generation, 16)], np.uint64), comm=driver.comm)
-    if (generations != generations[0]).any():
+    if len(set(pycoll.allgather_object(manifest.generation, comm=driver.comm))) > 1:
         raise ValueError(f"{directory}: the ranks have read different checkpoints")
     contents.put(values, private)
     if of_rank_0 and driver.comm.rank == 0:

@@ -55,7 +55,7 @@ def clip_by_global_norm(
     check_real("max_norm", max_norm)
     if not max_norm >= 0:
         raise ValueError(f"max_norm={max_norm} is negative")
-    arrays, copies = check_in_place("gradients", gradients), copies or {}
+    arrays, copies = check_in_place(gradients), copies or {}
     _check_copies(copies, arrays, comm.size if comm is not None else 1)
     each = (_square(array.reshape(-1)) / copies.get(name, 1) for name, array in arrays.items())
     squares = np.array([sum(each)], np.float64)

@@ -18,7 +18,7 @@ import pycoll
 from ..arguments.arrays import as_array, check_writeable
 from ..arguments.device_arrays import bfloat16, cupy
 from ..arguments.memory import bounds, device_of
-from ..arguments.streams import follow, join_streams
+from ..arguments.streams import join_streams, order_after_caller
 
 Array = Any  # a NumPy or CuPy array
 Arrays = Mapping[str, Array]
@@ -144,7 +144,7 @@ def copy(to: Array, source: Array) -> None:
 def hand_over(array: Array) -> None:
     """Make later GPU work of pycoll wait for the work on this array in the current stream."""
     if not isinstance(array, np.ndarray):
-        follow(array.device.id)
+        order_after_caller(array.device.id)
 
 
 def named_dtype(dtype: Any) -> np.dtype:
@@ -169,11 +169,11 @@ def as_given(what: str, buffer: Any) -> Array:
     return array
 
 
-def check_in_place(name: str, arrays: Mapping[str, Any]) -> dict[str, Array]:
-    """Return arrays by name, to change them in place; raise ValueError if one is read-only, as scalars of NumPy are."""
+def check_in_place(gradients: Mapping[str, Any]) -> dict[str, Array]:
+    """Return gradients as arrays, to change them in place; raise ValueError if one is read-only, as scalars are."""
     checked: dict[str, Array] = {}
-    for key, buffer in arrays.items():
-        what = f"{name}[{key!r}]"
+    for key, buffer in gradients.items():
+        what = f"gradients[{key!r}]"
         checked[key] = as_given(what, buffer)
         check_writeable(what, buffer, checked[key])
     return checked

@@ -10,6 +10,7 @@ from mpi4py import MPI
 import pycoll
 
 from ..base.mpi import host_names
+from ..base.numbers import check_positive
 
 _TAG = 1  # of the messages that create communicators
 
@@ -132,10 +133,7 @@ def _check(axes: dict[str, int], ranks: int) -> None:
     if not axes:
         raise TypeError("a mesh needs at least one axis, for example Mesh(dp=2, tp=2)")
     for name, size in axes.items():
-        if not isinstance(size, int):
-            raise TypeError(f"{name}={size!r} is not an integer")
-        if size < 1:
-            raise ValueError(f"{name}={size} is not a positive number of ranks")
+        check_positive(name, size, "number of ranks")
     product = math.prod(axes.values())
     if product == ranks:
         return

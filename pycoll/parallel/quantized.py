@@ -16,7 +16,7 @@ from mpi4py import MPI
 import pycoll
 
 from ..arguments.arrays import as_array
-from ..base.numbers import check_integer
+from ..base.numbers import check_positive
 from .buckets import Bucket
 
 Array = Any
@@ -49,7 +49,8 @@ class Quantize:
     """
 
     def __init__(self, block: int = 256) -> None:
-        self.block = _checked(block)
+        check_positive("block", block, "number of elements with a common scale")
+        self.block = block
 
     def __call__(self, bucket: Bucket) -> Iterator[Any]:
         """Average a bucket."""
@@ -94,7 +95,7 @@ def quantized_allreduce(sendbuf: Array, *, comm: MPI.Comm | None = None, block: 
     ----------
     As `Quantize`.
     """
-    block = _checked(block)
+    check_positive("block", block, "number of elements with a common scale")
     array = as_array("sendbuf", sendbuf)
     _check(array)
     comm = MPI.COMM_WORLD if comm is None else comm
@@ -103,13 +104,6 @@ def quantized_allreduce(sendbuf: Array, *, comm: MPI.Comm | None = None, block: 
     for request in _reduced(vector, comm, block):
         request.wait()
     return vector.reshape(array.shape)
-
-
-def _checked(block: int) -> int:
-    check_integer("block", block, "number of elements with a common scale")
-    if block < 1:
-        raise ValueError(f"block={block} is not positive")
-    return block
 
 
 def _check(vector: Array) -> None:

@@ -184,12 +184,7 @@ class Linear(Layer):
     """What both linear layers have."""
 
     def __init__(
-        self,
-        weight: Array,
-        bias: Array | None = None,
-        *,
-        comm: MPI.Comm | None = None,
-        sequence: bool = False,
+        self, weight: Array, bias: Array | None = None, *, comm: MPI.Comm | None = None, sequence: bool = False
     ) -> None:
         super().__init__({"weight": weight} if bias is None else {"weight": weight, "bias": bias}, comm, sequence)
 

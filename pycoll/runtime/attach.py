@@ -27,7 +27,7 @@ from .open_core import open_core
 from .progress import drain, tasks, until
 from .progress_thread import forget_watched
 from .recording.steps import identity, ranks_in
-from .topology import Topology, topology_of, with_topology
+from .topology import CommTopology, topology_of, with_topology
 from .tuned import fitting
 
 # Channels by the handle of the communicator of the caller.  MPI may reuse a handle after the communicator is freed, so
@@ -202,7 +202,7 @@ def _register(
     private: MPI.Intracomm,
     facts: CommFacts,
     choices: Choices | None,
-    topology: Topology | None = None,
+    topology: CommTopology | None = None,
 ) -> Channel:
     identity(private)
     channel = Channel(private, facts, Choices() if choices is None else choices, fitting(facts))

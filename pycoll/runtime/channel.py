@@ -31,7 +31,7 @@ from .executable import Executable
 from .failures import has_ended, rank_failed
 from .recording import recorder
 from .registered import NotEnoughMemory, Registered
-from .topology import Topology
+from .topology import CommTopology
 
 KEPT_SCRATCH = 1 << 26  # the most bytes of scratch that blocking calls share
 
@@ -41,7 +41,7 @@ class Channel:
 
     def __init__(self, private: MPI.Intracomm, facts: CommFacts, choices: Choices, tuned: Tuned | None) -> None:
         self.comm = private
-        self.topology: Topology | None = None
+        self.topology: CommTopology | None = None
         self.facts, self.tuned = facts, tuned
         self.choices = choices
         choices.changed = self.forget_plans
@@ -100,11 +100,7 @@ class Channel:
         return next(self.tags)
 
     def bind(
-        self,
-        program: Program,
-        buffers: CheckedBuffers,
-        operation: Operation | None,
-        tag: int = BLOCKING,
+        self, program: Program, buffers: CheckedBuffers, operation: Operation | None, tag: int = BLOCKING
     ) -> Executable:
         """Bind a program to buffers."""
         addresses = address(buffers.send), address(buffers.recv)

@@ -136,7 +136,6 @@ class Traced:
 
     @property
     def complete(self) -> bool:
-        """Whether it has run to its end."""
         return self._run.complete
 
     @property
@@ -146,17 +145,14 @@ class Traced:
 
     @property
     def position(self) -> int:
-        """The number of the next step."""
         return self._run.position
 
     def begin(self) -> None:
-        """Go to the first step."""
         self._run.tag = self.tag
         self._run.begin()
         self._tracer.begin()
 
     def advance(self, wait: bool = False) -> bool:
-        """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
         while not self._run.complete:
             number = self._run.position
             if type(self.program.steps[number]) is Wait:
@@ -172,7 +168,6 @@ class Traced:
         return True
 
     def open_messages(self) -> list[Message]:
-        """The messages that were started and are not complete."""
         return self._run.open_messages()
 
     def free(self) -> None:

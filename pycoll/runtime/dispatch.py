@@ -26,7 +26,7 @@ from .channel import Channel
 from .plans import remember
 from .progress import tasks
 from .task import Task
-from .topology import Topology
+from .topology import CommTopology
 
 
 def prepare(call: Call, channel: Channel) -> Prepared:
@@ -95,7 +95,7 @@ def run(call: Call, channel: Channel) -> Any:
     return prepared.buffers.result
 
 
-def check(call: Call, topology: Topology | None) -> tuple[CheckedBuffers, Operation | None]:
+def check(call: Call, topology: CommTopology | None) -> tuple[CheckedBuffers, Operation | None]:
     """Check the arguments, as far as they can be checked without knowing the channel."""
     primitive, rank, size = COLLECTIVES[call.primitive], call.comm.rank, call.comm.size
     if primitive.near:
@@ -126,7 +126,7 @@ def check(call: Call, topology: Topology | None) -> tuple[CheckedBuffers, Operat
     return buffers, operation
 
 
-def check_topology(primitive: str, topology: Topology | None) -> Topology:
+def check_topology(primitive: str, topology: CommTopology | None) -> CommTopology:
     """Return the topology; raise an error if there is none, or if the ranks have different ones."""
     if topology is None:
         raise WrongCommunicator(

@@ -46,7 +46,6 @@ class ExactCall(Prepared):
 
     @property
     def simple(self) -> bool:
-        """Whether it consists of one part, without work before and after."""
         return False
 
     def executable(self) -> Executable:

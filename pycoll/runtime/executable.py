@@ -111,25 +111,20 @@ class PythonSteps:
 
     @property
     def complete(self) -> bool:
-        """Whether it has run to its end."""
         return self._at == len(self.calls)
 
     @property
     def broken_off(self) -> bool:
-        """Whether it ended in the middle of a step, so that it cannot continue."""
         return self._inside
 
     @property
     def position(self) -> int:
-        """The number of the next step."""
         return self._at
 
     def begin(self) -> None:
-        """Go to the first step."""
         self._at, self._inside = 0, False
 
     def advance(self, wait: bool = False) -> bool:
-        """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
         calls, waits = self.calls, self.waits
         while self._at < len(calls):
             if (awaited := waits[self._at]) is None:
@@ -152,7 +147,6 @@ class PythonSteps:
         return True
 
     def open_messages(self) -> list[Message]:
-        """The messages that were started and are not complete."""
         begun = {step.message for step in self.program.steps[: self._at + 1] if isinstance(step, Start | Wait)}
         messages = self.program.messages
         return [
@@ -160,7 +154,6 @@ class PythonSteps:
         ]
 
     def free(self) -> None:
-        """Free the requests of MPI that it holds."""
         requests, self.requests = self.requests, []
         for request in requests:
             request.Free()

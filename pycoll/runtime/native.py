@@ -39,12 +39,17 @@ def library() -> str:
 
 def library_file() -> str:
     """The file of the MPI library that this process has loaded; empty if it cannot be found."""
+    found = re.compile(r"lib(mpi|mpich|mpi_cray|mpifort)[._-]").match
+    return next((path for path, name in loaded_libraries().items() if found(name)), "")
+
+
+def loaded_libraries() -> dict[str, str]:
+    """The shared libraries of this process: path and file name."""
+    lines: list[str] = []
     with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
-        for line in maps:
-            path = line.split()[-1]
-            if re.match(r"lib(mpi|mpich|mpi_cray|mpifort)[._-]", os.path.basename(path)):
-                return path
-    return ""
+        lines = maps.read().splitlines()
+    paths = (line.split(maxsplit=5)[5] for line in lines if line.count("/") and ".so" in line)
+    return {path: os.path.basename(path) for path in paths}
 
 
 def function_name(primitive: str, blocks_vary: bool = False) -> str:
@@ -125,12 +130,7 @@ def request(comm: MPI.Intracomm, step: Collective, buffers: CheckedBuffers, oper
         raise ValueError("algorithm='native': this MPI library has no persistent collectives") from None
 
 
-def bound(
-    comm: MPI.Intracomm,
-    step: Step,
-    buffers: CheckedBuffers,
-    operation: Operation | None,
-) -> Callable[[], Any]:
+def bound(comm: MPI.Intracomm, step: Step, buffers: CheckedBuffers, operation: Operation | None) -> Callable[[], Any]:
     """A call without arguments that runs, or starts, the native collective on these buffers."""
     assert isinstance(step, Collective)
     name = function_name(step.primitive, step.sends is not None)

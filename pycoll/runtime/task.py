@@ -30,11 +30,7 @@ class Task(InFlight):
     _thread = 0  # that advances it
 
     def __init__(
-        self,
-        parts: Callable[[], Iterable[Executable]],
-        name: str,
-        channel: Abandoned,
-        memory: Memory = HOST,
+        self, parts: Callable[[], Iterable[Executable]], name: str, channel: Abandoned, memory: Memory = HOST
     ) -> None:
         self.name, self.channel, self.memory = name, channel, memory
         self._make = parts
@@ -48,21 +44,17 @@ class Task(InFlight):
 
     @property
     def inside(self) -> bool:
-        """Whether it is in the middle of a step, which itself lets the other tasks progress."""
         return self._lock.locked()
 
     @property
     def elsewhere(self) -> bool:
-        """Whether it must be advanced in another thread."""
         return self._thread != threading.get_ident()
 
     def set_device(self) -> None:
-        """Let this thread advance it from now on."""
         self._thread = threading.get_ident()
 
     @interruptions_delayed()
     def begin(self) -> None:
-        """Start, and run all steps that need no waiting."""
         self.set_device()
         self._context = contextvars.copy_context()
         with lock:  # the thread in the background may still look at it as it was started before
@@ -85,7 +77,6 @@ class Task(InFlight):
                 self._context.run(self.advance)
 
     def advance(self, wait: bool = False) -> bool:
-        """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
         if not self._lock.acquire(blocking=wait):
             return False
         try:
@@ -116,7 +107,6 @@ class Task(InFlight):
         self._working = False
 
     def end(self) -> None:
-        """Note that it is complete."""
         self.done, self.owner = True, None
         with lock:
             if self in tasks:
@@ -129,7 +119,6 @@ class CoreTask(core.RunInFlight, InFlight):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """The name in error messages."""
         return str(self.prepared.name)
 
     @property

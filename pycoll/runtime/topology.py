@@ -80,7 +80,7 @@ def set_stencil(comm: MPI.Comm, stencil: Stencil) -> None:
 
 
 @dataclass(frozen=True)
-class Topology:
+class CommTopology:
     """The neighbors of this rank, and why collectives between neighbors are not possible, the same on all ranks.
 
     `find_here` returns the edges of each rank of this host.
@@ -100,7 +100,7 @@ class Topology:
         return self.neighbors._replace(here=self.here) if algorithm.needs_counts else self.neighbors
 
 
-def topology_of(private: MPI.Intracomm, here: Sequence[int]) -> Topology | None:
+def topology_of(private: MPI.Intracomm, here: Sequence[int]) -> CommTopology | None:
     """The topology of a communicator; None if it has none.
 
     The ranks of a graph, which only give their own edges, tell them all others, and compare them.  `here` are the ranks
@@ -112,11 +112,11 @@ def topology_of(private: MPI.Intracomm, here: Sequence[int]) -> Topology | None:
     from ..schedule.neighbors import neighbors, stencil_neighbors
 
     if stencil := found.stencil:
-        return Topology(found, "", lambda: tuple(stencil_neighbors(rank, stencil).edges for rank in here))
+        return CommTopology(found, "", lambda: tuple(stencil_neighbors(rank, stencil).edges for rank in here))
     sources, destinations = _gathered(private, found)
     local = [(rank, sources[rank].tolist(), destinations[rank].tolist()) for rank in here]
     different = _different(sources, destinations)
-    return Topology(found, different, lambda: tuple(neighbors(*each).edges for each in local))
+    return CommTopology(found, different, lambda: tuple(neighbors(*each).edges for each in local))
 
 
 def _gathered(private: MPI.Intracomm, found: Neighbors) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -72,16 +72,22 @@ class ProcessGroup(Group):
         return self.work(opts, request, [tensor], after)
 
     @collective("all_gather")
-    def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
-        """All-gather into a list of tensors for each input; the tensors of ranks may have different sizes."""
+    def allgather(self, outputs: Sequence[Tensor | Tensors], inputs: Tensors, opts: Any = None) -> Work:
+        """All-gather each input into one tensor, or into a list of tensors, whose sizes may differ between ranks."""
         requests, after = [], []
-        for tensors, given in zip(outputs, inputs, strict=True):
-            if len(tensors) != self.size():
-                raise ValueError(f"all_gather: the list has {len(tensors)} tensors, but the group {self.size()} ranks")
-            buffer, deliver = to_write(tensors)
-            requests.append(self._allgather(buffer, given, [tensor.numel() for tensor in tensors]))
+        for output, given in zip(outputs, inputs, strict=True):
+            if isinstance(output, Tensor):
+                counts = [given.numel()] * self.size()
+            elif len(output) == self.size():
+                counts = [tensor.numel() for tensor in output]
+            else:
+                raise ValueError(f"all_gather: the list has {len(output)} tensors, but the group {self.size()} ranks")
+            buffer, deliver = to_write(output)
+            requests.append(self._allgather(buffer, given, counts))
             after += deliver
         return self.work(opts or c10d.AllgatherOptions(), requests, outputs, after)
+
+    all_gather_single_coalesced = allgather
 
     def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         """All-gather several inputs; `outputs` has a list for each rank, with a tensor for each input."""
@@ -89,17 +95,7 @@ class ProcessGroup(Group):
 
     def all_gather_single(self, output: Tensor, given: Tensor, opts: Any = None) -> Work:
         """All-gather into one tensor."""
-        return self.all_gather_single_coalesced([output], [given], opts)
-
-    @collective("all_gather")
-    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
-        """All-gather each input into one output."""
-        requests, after = [], []
-        for output, given in zip(outputs, inputs, strict=True):
-            buffer, deliver = to_write(output)
-            requests.append(self._allgather(buffer, given, [given.numel()] * self.size()))
-            after += deliver
-        return self.work(opts or c10d.AllgatherOptions(), requests, outputs, after)
+        return self.allgather([output], [given], opts)
 
     def _allgather(self, output: Tensor, given: Tensor, counts: list[int]) -> Any:
         if counts[self.rank()] != given.numel() or sum(counts) != output.numel():
@@ -142,34 +138,24 @@ class ProcessGroup(Group):
         return self.work(opts, request, outputs, after)
 
     @collective("reduce_scatter")
-    def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Work:
-        """Reduce-scatter a list of tensors, one for each rank, which may have different sizes."""
+    def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensor | Tensors], opts: Any = None) -> Work:
+        """Reduce-scatter each input: one tensor, or a list of tensors, one for each rank, whose sizes may differ."""
         opts = opts or c10d.ReduceScatterOptions()
         requests, after, op = [], [], opts.reduceOp
-        kinds = [reduction("reduce_scatter", op, tensors[0]) for tensors in inputs]
-        for kind, output, tensors in zip(kinds, outputs, inputs, strict=True):
-            counts = [tensor.numel() for tensor in tensors]
-            request, deliver = self._reduce_scatter(kind, output, to_read(tensors), counts)
-            requests.append(request)
-            after += deliver
-        return self.work(opts, requests, outputs, after)
-
-    def reduce_scatter_single(self, output: Tensor, given: Tensor, opts: Any = None) -> Work:
-        """Reduce-scatter one tensor."""
-        return self.reduce_scatter_single_coalesced([output], [given], opts)
-
-    @collective("reduce_scatter")
-    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
-        """Reduce-scatter each input into one output."""
-        opts = opts or c10d.ReduceScatterOptions()
-        requests, after, op = [], [], opts.reduceOp
-        kinds = [reduction("reduce_scatter", op, given) for given in inputs]
+        kinds = [reduction("reduce_scatter", op, each if isinstance(each, Tensor) else each[0]) for each in inputs]
         for kind, output, given in zip(kinds, outputs, inputs, strict=True):
-            counts = [output.numel()] * self.size()
+            single = isinstance(given, Tensor)
+            counts = [output.numel()] * self.size() if single else [tensor.numel() for tensor in given]
             request, deliver = self._reduce_scatter(kind, output, to_read(given), counts)
             requests.append(request)
             after += deliver
         return self.work(opts, requests, outputs, after)
+
+    reduce_scatter_single_coalesced = reduce_scatter
+
+    def reduce_scatter_single(self, output: Tensor, given: Tensor, opts: Any = None) -> Work:
+        """Reduce-scatter one tensor."""
+        return self.reduce_scatter([output], [given], opts)
 
     def _reduce_scatter(self, kind: Reduction, output: Tensor, given: Tensor, counts: list[int]) -> tuple[Any, Actions]:
         if counts[self.rank()] != output.numel() or sum(counts) != given.numel():

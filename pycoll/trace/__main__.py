@@ -34,9 +34,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--steps", type=_steps, metavar="FIRST-LAST", help="draw these training steps, numbered from 1; for example 5-7"
     )
     given = options.parse_args(argv)
-    if given.output and given.output.suffix not in FORMATS:
-        options.error(f"-o {given.output} does not end in {' or '.join(FORMATS)}")
     try:
+        check_folder("-o", given.output, *FORMATS)
         times = check_window(given)
     except ValueError as error:
         options.error(str(error))
@@ -44,10 +43,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         options.error("--steps cannot be combined with --from and --to")
     if (times or given.steps) and not (given.output and given.output.suffix == ".svg"):
         options.error("--from, --to and --steps need -o FILE.svg")
-    try:
-        check_folder("-o", given.output)
-    except ValueError as error:
-        options.error(str(error))
     return given
 
 

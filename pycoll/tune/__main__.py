@@ -33,13 +33,12 @@ from pycoll.selection.tuning_file import SHARED_MEMORY, Candidate, FixedChoice, 
 
 from ..base.command_line import Parser, check_folder, in_words, printed_once, refuse, say_written
 from ..base.links import SUFFIX
-from ..base.progress_bar import progress_bar
 from .benchmark_case import MEASURED, Call, Case
 from .environment import environment
 from .export.command import LIBRARIES, PROG, export
 from .links import measure_links
-from .options import add_primitives, add_sizes, points, sizes
-from .timing import alternate, comparable, race, ratio, shares, updated
+from .options import add_budget, add_primitives, add_sizes, points, sizes
+from .timing import alternate, comparable, paced, race, ratio, updated
 
 NATIVE_HINT = """\
 native is the collective of MPI. While it blocks, nonblocking collectives on other communicators make no progress. Use
@@ -76,9 +75,7 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
     )
     parser.add_argument("--no-native", action="store_true", help="leave out the native collectives of MPI")
     parser.add_argument("--no-registered", action="store_true", help="leave out registered buffers")
-    parser.add_argument(
-        "--budget", type=float, default=300.0, help="seconds of measurement, approximately (%(default)s)"
-    )
+    add_budget(parser, 300.0)
     options = parser.parse_args(argv)
     if ranks == 1:
         parser.error(f"one rank sends no messages; start several ranks: mpiexec -n 4 {PROG}")
@@ -99,8 +96,6 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
         options.sizes = sizes(options.minbytes, options.maxbytes, options.stepfactor)
     except ValueError as error:
         parser.error(str(error))
-    if options.budget <= 0:
-        parser.error(f"--budget {options.budget} is not positive")
     options.output = options.output or tuning_file.path_in_use() or tuning_file.default_path()
     if options.output.parts[0] == "~":
         parser.error("there is no home directory: name the tuning file with --output")
@@ -208,10 +203,7 @@ def measured(comm: MPI.Intracomm, options: argparse.Namespace) -> dict[str, list
     tuner = Tuner(comm, not options.no_native, not options.no_registered)
     todo = points(options.primitives, options.sizes) * PASSES
     times: dict[tuple[str, int], list[dict[str, float]]] = {}
-    budgets = shares(comm, options.budget, [size for _, size in todo])
-    for number, ((primitive, size), budget) in enumerate(
-        zip(progress_bar(todo, "tuning", "point", shown=comm.rank == 0), budgets)
-    ):
+    for number, ((primitive, size), budget) in enumerate(paced(comm, todo, options.budget, "tuning")):
         if budget == 0 and number >= len(todo) // PASSES:
             continue  # the time is up, and the first pass is complete
         chosen_by, seconds = tuner.seconds(primitive, size, budget)

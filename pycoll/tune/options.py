@@ -54,6 +54,18 @@ def add_primitives(parser: argparse._ActionsContainer, known: Sequence[str], def
     parser.add_argument("primitives", nargs="*", type=primitive, metavar="primitive", default=[], help=what)
 
 
+def add_budget(parser: argparse._ActionsContainer, seconds: float) -> None:
+    """Add the option for the time of all measurements."""
+    what = "approximate measuring time in seconds (%(default)s)"
+    parser.add_argument("--budget", type=_positive, default=seconds, metavar="SECONDS", help=what)
+
+
+def _positive(text: str) -> float:
+    if not float(text) > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return float(text)
+
+
 def points(primitives: Sequence[str], sizes: Sequence[int]) -> list[tuple[str, int]]:
     """Return the points to measure: each primitive with each number of bytes; a barrier has only 0."""
     return [(name, size) for name in primitives for size in (sizes if name != "barrier" else [0])]

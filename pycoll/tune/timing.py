@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from mpi4py import MPI
 
+from ..base.progress_bar import progress_bar
+
 Call = Callable[[], object]
+Point = TypeVar("Point", bound=tuple[Any, ...])
 
 ROUNDS = 8  # the most rounds between two checks of the stop condition
 MOST = 2000  # rounds
@@ -143,6 +147,12 @@ def race(
         if len(running) == 1 or spent > budget:
             break
     return medians
+
+
+def paced(comm: MPI.Intracomm, points: Sequence[Point], budget: float, title: str) -> Iterator[tuple[Point, float]]:
+    """Yield points, tuples of a primitive and a size, each with its share of the seconds; rank 0 shows the progress."""
+    shown = progress_bar(points, title, "point", shown=comm.rank == 0)
+    return zip(shown, shares(comm, budget, [point[1] for point in points]))
 
 
 def shares(comm: MPI.Intracomm, budget: float, sizes: Sequence[int]) -> Iterator[float]:

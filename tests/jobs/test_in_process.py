@@ -238,9 +238,21 @@ def test_bad_numbers_of_ranks(ranks):
         pycoll.local(lambda comm: None, ranks)
 
 
-def test_all_primitives_without_datatypes_are_methods():
-    methods = {name.lower() for name in vars(pycoll.LocalComm)}
-    assert set(PRIMITIVES) - methods == {"alltoallw"}
+def test_all_primitives_are_methods():
+    assert set(PRIMITIVES) <= {name.lower() for name in vars(pycoll.LocalComm)}
+
+
+def test_blocks_of_datatypes():
+    def program(comm):
+        every_second = MPI.INT64_T.Create_resized(0, 16)
+        sent, received = np.arange(2 * comm.size) + 10 * comm.rank, np.zeros(comm.size, np.int64)
+        ones, places = [1] * comm.size, np.arange(comm.size)
+        source = [sent, ones, 16 * places, [every_second] * comm.size]
+        comm.Alltoallw(source, [received, ones, 8 * places, [MPI.INT64_T] * comm.size])
+        every_second.Free()
+        return received.tolist()
+
+    assert pycoll.local(program, 3) == [[0, 10, 20], [2, 12, 22], [4, 14, 24]]
 
 
 def test_the_notebook():

@@ -28,13 +28,7 @@ class Canvas:
     """A figure or subfigure with a title above and a description of the machine below."""
 
     def __init__(
-        self,
-        title: str,
-        environments: Sequence[Environment],
-        height: float,
-        *,
-        wide: bool,
-        on: SubFigure | None = None,
+        self, title: str, environments: Sequence[Environment], height: float, *, wide: bool, on: SubFigure | None = None
     ) -> None:
         self.wide = wide
         warning = oversubscribed(environments)

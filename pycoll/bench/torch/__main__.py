@@ -26,7 +26,7 @@ import pycoll.torch
 from pycoll.base.command_line import Parser, check_folder, printed_once, say_written
 from pycoll.base.files import write_json
 from pycoll.tune.environment import environment
-from pycoll.tune.options import nbytes
+from pycoll.tune.options import add_budget, nbytes
 from pycoll.tune.timing import alternate, ratio, shares
 
 from ..cores import core_share
@@ -63,25 +63,21 @@ def parse(argv: list[str]) -> argparse.Namespace:
     names = [*COLLECTIVES, *STEPS]
     parser.add_argument("calls", nargs="*", metavar="call", help=f"of: {', '.join(names)} (default: all)")
     parser.add_argument("--sizes", default=SIZES, help="sizes in bytes, separated by commas (%(default)s)")
-    parser.add_argument("--budget", type=float, default=120.0, help="approximate measuring time in s (%(default)s)")
+    add_budget(parser, 120.0)
     parser.add_argument("-n", "--iters", type=int, help="iterations (default: until the median is stable)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the records to FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="plot the times to FILE: .png, .svg or .pdf")
     options = parser.parse_args(argv)
     if unknown := set(options.calls) - set(names):
         parser.error(f"{min(unknown)!r} is not one of: {', '.join(names)}")
-    if options.budget <= 0:
-        parser.error(f"--budget {options.budget} is not positive")
     if options.iters is not None and options.iters < 2:
         parser.error(f"--iters {options.iters} is less than 2")
-    if options.plot and options.plot.suffix not in (".png", ".svg", ".pdf"):
-        parser.error(f"--plot {options.plot} does not end in .png, .svg or .pdf")
     try:
         options.sizes = [nbytes(text) for text in options.sizes.split(",")]
         if options.plot and len(set(options.sizes)) < 2:
             raise ValueError("--plot needs at least two --sizes")
         check_folder("--json", options.json)
-        check_folder("--plot", options.plot)
+        check_folder("--plot", options.plot, ".png", ".svg", ".pdf")
     except (ValueError, argparse.ArgumentTypeError) as error:
         parser.error(str(error))
     options.calls = options.calls or names

@@ -15,12 +15,11 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll import parallel
-from pycoll.base.command_line import Parser, printed_once, say_written
-from pycoll.base.files import write_json
+from pycoll.base.command_line import Parser, printed_once
 from pycoll.tune.environment import environment
 
 from ..cores import share_cores
-from ..results import table
+from ..results import table, write_results
 from .compare import COLUMNS, compare
 from .data import CLASSES, digits, synthetic
 from .elastic import train_elastic
@@ -181,15 +180,13 @@ def main(argv: list[str]) -> int:
     with pycoll.progress_thread() if options.progress_thread else contextlib.nullcontext():
         if options.compare:
             records = compare(model, training, options, comm)
-            if comm.rank == 0 and options.json:  # first, because printing may fail
-                write_json(options.json, document(options, where, records))
-                say_written(options.json)
+            if comm.rank == 0:  # first, because printing may fail
+                write_results(options.json, document(options, where, records))
             return report(records, options, comm)
         if options.elastic:
             result, first = train_elastic(model, training, test, options)
-            if first and options.json:
-                write_json(options.json, document(options, where, [result._asdict()]))
-                say_written(options.json)
+            if first:
+                write_results(options.json, document(options, where, [result._asdict()]))
             return 0
         trainer = DRIVERS[options.driver](model, options, comm)
         first = 0
@@ -208,9 +205,8 @@ def main(argv: list[str]) -> int:
                     print(f"stopped after {name}; continue with --resume {options.save}", flush=True)
                 break
         trainer.free()
-    if comm.rank == 0 and options.json:
-        write_json(options.json, document(options, where, [epoch._asdict() for epoch in epochs]))
-        say_written(options.json)
+    if comm.rank == 0:
+        write_results(options.json, document(options, where, [epoch._asdict() for epoch in epochs]))
     return 0
 
 

@@ -17,11 +17,12 @@ from mpi4py import MPI
 from tabulate import tabulate
 
 import pycoll
-from pycoll.base.command_line import Parser, printed_once, say_written
-from pycoll.base.files import write_json
+from pycoll.base.command_line import Parser, printed_once
 from pycoll.parallel import Pipeline
 from pycoll.schedule.pipeline import SCHEDULES
 from pycoll.tune.environment import environment
+
+from ..results import write_results
 
 
 class Sleeper:
@@ -100,9 +101,7 @@ def main(argv: list[str]) -> int:
         formula = schedule.bubble(comm.size, options.micro_batches, chunks_of(name))
         records.append({"schedule": name, "measured": measure(name, options, comm), "formula": formula})
     if comm.rank == 0:
-        if options.json:
-            write_json(options.json, {"environment": where, "options": vars(options), "records": records})
-        say_written(options.json)
+        write_results(options.json, {"environment": where, "options": vars(options), "records": records})
         print("  ".join(f"{key}: {value}" for key, value in where.items()))
         print(
             tabulate([list(record.values()) for record in records], ["schedule", "bubble", "formula"], floatfmt=".3f")

@@ -15,13 +15,12 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
-from pycoll.base.command_line import Parser, printed_once, say_written
-from pycoll.base.files import write_json
+from pycoll.base.command_line import Parser, printed_once
 from pycoll.parallel import elastic
 from pycoll.tune.environment import environment
 
 from ..cores import share_cores
-from ..results import table
+from ..results import table, write_results
 from .__main__ import parse as parse_training
 from .data import CLASSES, Data, synthetic
 from .model import Perceptron
@@ -89,10 +88,8 @@ def main(argv: list[str]) -> int:
     where = environment(comm)
     if comm.rank == 0:
         print(table(records, COLUMNS))
-        if options.json:
-            settings = vars(options) | {"training": vars(training)}
-            write_json(options.json, {"environment": where, "options": settings, "records": records})
-            say_written(options.json)
+        settings = vars(options) | {"training": vars(training)}
+        write_results(options.json, {"environment": where, "options": settings, "records": records})
     return 0
 
 

@@ -25,11 +25,10 @@ import numpy as np
 from mpi4py import MPI
 
 from pycoll import parallel
-from pycoll.base.command_line import Parser, say_written
-from pycoll.base.files import write_json
+from pycoll.base.command_line import Parser
 from pycoll.base.progress_bar import progress_bar
 
-from ..results import table
+from ..results import table, write_results
 from .__main__ import parse as parse_training
 from .data import CLASSES
 from .model import Perceptron
@@ -49,7 +48,7 @@ COLUMNS = {
 }
 
 
-class Outcome(NamedTuple):
+class JobResult(NamedTuple):
     """What became of a job."""
 
     problem: str
@@ -65,7 +64,7 @@ class Job:
         self.ranks, self.json, self.checkpoint = options.ranks, folder / "result.json", folder / "checkpoint"
         self.options, self.others = options, others
 
-    def run(self, victims: list[int], delay: float) -> Outcome:
+    def run(self, victims: list[int], delay: float) -> JobResult:
         """Run the job, and kill ranks some seconds after the first epoch."""
         for path in (self.json, self.checkpoint):
             shutil.rmtree(path, ignore_errors=True)
@@ -104,12 +103,12 @@ class Job:
             for process in (job.pid, *_processes(token).values()):
                 os.kill(process, signal.SIGKILL)
             rest, _ = job.communicate()
-            return Outcome(f"it hangs: {''.join([*lines, rest])[-500:]}\n{roll}", started, LIMIT, {})
+            return JobResult(f"it hangs: {''.join([*lines, rest])[-500:]}\n{roll}", started, LIMIT, {})
         ended = time.monotonic() - begun
         if job.returncode or not self.json.exists():
-            return Outcome(f"exit status {job.returncode}: {''.join([*lines, rest])[-1500:]}", started, ended, {})
+            return JobResult(f"exit status {job.returncode}: {''.join([*lines, rest])[-1500:]}", started, ended, {})
         result = json.loads(self.json.read_text())["records"][0]
-        return Outcome(self.damaged(), started, ended, result)
+        return JobResult(self.damaged(), started, ended, result)
 
     def damaged(self) -> str:
         """Return the problem with the checkpoint, which must be that of the last epoch, or an empty string."""
@@ -198,9 +197,7 @@ def main(argv: list[str]) -> int:
             killed(job, options, longest) for _ in progress_bar(range(options.kills), "kills", "job", shown=shown)
         ]
     del options.choices
-    if options.json:
-        write_json(options.json, {"options": vars(options), "others": others, "records": records})
-        say_written(options.json)
+    write_results(options.json, {"options": vars(options), "others": others, "records": records})
     print(table(records, COLUMNS))
     seconds = [record["seconds"] for record in records if record["seconds"] is not None]
     bad = sum(bool(record["problem"]) or record["accuracy"] < ENOUGH for record in records)

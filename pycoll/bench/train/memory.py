@@ -21,11 +21,12 @@ from tabulate import tabulate
 
 import pycoll
 from pycoll.base.command_line import Parser, check_folder, in_words, optional, printed_once, say_written
-from pycoll.base.files import write_atomically, write_json
+from pycoll.base.files import write_atomically
 from pycoll.parallel import Adam, DistributedDataParallel, FullyShardedDataParallel
 from pycoll.runtime.attach import attach
 from pycoll.tune.environment import environment
 
+from ..results import write_results
 from .model import Arrays
 
 MIB = 1 << 20
@@ -135,14 +136,6 @@ def draw(records: list[dict[str, Any]], options: argparse.Namespace, ranks: int,
     write_atomically(path, lambda file: file.write(image(figure, path.suffix[1:])))
 
 
-def check_output(path: Path) -> None:
-    """Raise ValueError if the plot cannot be written to this file; exit without Matplotlib."""
-    if path.suffix not in (".svg", ".png", ".pdf"):
-        raise ValueError(f"-o {path} does not end in .svg, .png or .pdf")
-    check_folder("-o", path)
-    optional("matplotlib")
-
-
 def parse(argv: list[str], comm: MPI.Intracomm) -> argparse.Namespace:
     """Parse the command line; errors end the program."""
     show = argparse.ArgumentDefaultsHelpFormatter
@@ -158,7 +151,8 @@ def parse(argv: list[str], comm: MPI.Intracomm) -> argparse.Namespace:
             if min(options.layers, options.width, options.samples) < 1:
                 raise ValueError("--layers, --width and --samples must be positive")
             if options.output:
-                check_output(Path(options.output))
+                check_folder("-o", Path(options.output), ".svg", ".png", ".pdf")
+                optional("matplotlib")
         except ValueError as error:
             parser.error(in_words(error))
     return options
@@ -175,14 +169,13 @@ def main(argv: list[str]) -> int:
         for name in DRIVERS
     ]
     if comm.rank == 0:
-        if options.json:
-            write_json(options.json, {"environment": where, "options": vars(options), "records": records})
+        write_results(options.json, {"environment": where, "options": vars(options), "records": records})
         if options.output:
             draw(records, options, comm.size, Path(options.output))
         rows = [[each["driver"], each["formula"], each["nbytes"][-1], max(each["nbytes"])] for each in records]
         headings = ["MiB", "formula", "after the step", "at most"]
         print(tabulate(rows, headings, floatfmt=".0f"))
-        say_written(options.json, options.output)
+        say_written(options.output)
     return 0
 
 

@@ -21,11 +21,11 @@ from tabulate import tabulate
 from threadpoolctl import threadpool_limits
 
 import pycoll
-from pycoll.base.command_line import Parser, printed_once, say_written
-from pycoll.base.files import write_json
+from pycoll.base.command_line import Parser, printed_once
 from pycoll.parallel import DistributedDataParallel
 from pycoll.tune.environment import environment
 
+from ..results import write_results
 from .data import CLASSES, Data, synthetic
 from .model import Perceptron
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 SMALLEST, LARGEST = 16, 1 << 16  # samples in the batch of a rank
 
 
-class Step:
+class OverlapStep:
     """A training step of one rank, without the update."""
 
     def __init__(self, options: argparse.Namespace, comm: MPI.Intracomm) -> None:
@@ -89,7 +89,7 @@ def timed(comm: MPI.Intracomm, call: Callable[[], T]) -> tuple[float, T]:
     return float(pycoll.allreduce(np.array([time.perf_counter() - start]), op="max", comm=comm)[0]), result
 
 
-def calibrate(step: Step, comm: MPI.Intracomm) -> tuple[float, float, float]:
+def calibrate(step: OverlapStep, comm: MPI.Intracomm) -> tuple[float, float, float]:
     """Choose the batch size; return the seconds of the forward pass, the backward pass, and the averaging."""
     averaging = np.median([timed(comm, step.averaging)[0] for _ in range(5)])
 
@@ -109,7 +109,7 @@ def calibrate(step: Step, comm: MPI.Intracomm) -> tuple[float, float, float]:
     return *times(), float(averaging)
 
 
-def measure(step: Step, comm: MPI.Intracomm, rounds: int) -> dict[str, np.ndarray]:
+def measure(step: OverlapStep, comm: MPI.Intracomm, rounds: int) -> dict[str, np.ndarray]:
     """Return the median seconds of the forward pass, and of the rest, on the slowest rank for each way."""
     ways = {"apart": step.apart, "hooks alone": step.overlapped}
     threaded = MPI.Query_thread() == MPI.THREAD_MULTIPLE
@@ -139,7 +139,7 @@ def main(argv: list[str]) -> int:
         options = parser.parse_args(argv)
     threadpool_limits(1)
     where = environment(comm)
-    step = Step(options, comm)
+    step = OverlapStep(options, comm)
     forward, backward, averaging = calibrate(step, comm)
     times = measure(step, comm, options.rounds)
     step.ddp.free()
@@ -164,10 +164,8 @@ def main(argv: list[str]) -> int:
         "averaging": averaging,
         "ways": rows,
     }
-    if options.json:
-        write_json(options.json, {"environment": where, "options": vars(options), "record": record})
+    write_results(options.json, {"environment": where, "options": vars(options), "record": record})
     print("  ".join(f"{key}: {value}" for key, value in where.items()))
-    say_written(options.json)
     print(
         f"{nbytes / 1e6:.2f} MB of gradients, {record['samples']} samples per rank; without overlap: forward pass ",
         end="",

@@ -168,7 +168,6 @@ class WithDDP(Trainer):
     """Trains with DistributedDataParallel."""
 
     def prepare(self) -> None:
-        """Create the driver and the optimizer."""
         options = self.options
         hook = {"hook": HOOKS[options.compress]()} if options.compress else {}
         self.driver = self.ddp = parallel.DistributedDataParallel(
@@ -178,7 +177,6 @@ class WithDDP(Trainer):
         self.names = list(reversed(self.start))
 
     def update(self, micro_batches: list[Data]) -> Iterator[Data]:
-        """Yield the micro-batches to compute gradients for, and then update the parameters."""
         self.gradients = {}
         *first, last = micro_batches
         with self.ddp.no_sync():
@@ -199,7 +197,6 @@ class WithDDP(Trainer):
                 self.ddp.ready(name, gradient)
 
     def predicted(self) -> float:
-        """Return the predicted number of bytes that this rank sends in a step."""
         return 2 * (self.comm.size - 1) / self.comm.size * self.nbytes
 
 
@@ -207,7 +204,6 @@ class WithFSDP(Trainer):
     """Trains with FullyShardedDataParallel."""
 
     def prepare(self) -> None:
-        """Create the driver and the optimizer."""
         options = self.options
         self.driver = self.fsdp = parallel.FullyShardedDataParallel(
             self.start,
@@ -243,7 +239,6 @@ class WithFSDP(Trainer):
         return self.entered(self.fsdp.backward(layer))
 
     def announce(self, name: str, gradient: np.ndarray) -> None:
-        """Pass a new gradient on to the driver."""
         with self.communicating():
             self.fsdp.ready(name, gradient)
 
@@ -258,7 +253,6 @@ class WithFSDP(Trainer):
                 stack.close()
 
     def parameters(self) -> Arrays:
-        """Return all parameters; all ranks call it."""
         return self.fsdp.state_dict()
 
     def state_bytes(self) -> int:
@@ -268,7 +262,6 @@ class WithFSDP(Trainer):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all parameters, Z in the formulas."""
         return self._nbytes
 
     def predicted(self) -> float:
@@ -311,7 +304,6 @@ class WithServer(Trainer):
 
     @property
     def workers(self) -> int:
-        """The number of ranks that compute gradients."""
         return self._computing
 
     def apply(self) -> None:
@@ -324,12 +316,10 @@ class WithServer(Trainer):
         self.ps.serve()
 
     def finish(self) -> None:
-        """Finish an epoch; all ranks call it."""
         with self.communicating():
             self.ps.finish()
 
     def state_bytes(self) -> int:
-        """Return the bytes of parameters, gradients and optimizer state on this rank."""
         kept = self.optimizer.state.values() if self.optimizer else ()
         return 2 * _nbytes(self.start) + sum(map(_nbytes, kept))
 
@@ -361,7 +351,6 @@ class WithLocal(Trainer):
             self.local.step()
 
     def predicted(self) -> float:
-        """Return the predicted number of bytes that this rank sends in a step."""
         return 2 * (self.comm.size - 1) / self.comm.size * self.nbytes / self.options.every
 
 

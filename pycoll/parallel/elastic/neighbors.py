@@ -23,7 +23,7 @@ from .copies import Copier, CopyFrame, Label, StateCopy, mark, step_of
 OWN = 3  # copies of its own that a rank keeps, because others may be a step behind, and the newest may be incomplete
 
 
-class Neighbors:
+class NeighborCopies:
     """Copies of the state of this rank for the next of the `owners`, and those of the previous one.
 
     All ranks of `comm` create it together.  `copier` is None on ranks without a part of the state.

@@ -25,7 +25,7 @@ from ..optimizers import Optimizer
 from ..ps.parameter_server import ParameterServer
 from .choice import choose, missing
 from .copies import Copier, Label, StateCopy
-from .neighbors import Neighbors
+from .neighbors import NeighborCopies
 from .redistribute import redistribute
 from .replacement import join, replace
 
@@ -122,7 +122,7 @@ class State:
         self._copies: list[StateCopy] = []  # from which training goes on, until the driver has the state
         self._ready = self._began = False  # whether the driver has the state; whether all ranks had it once
         self._copier: Copier | None = None
-        self._neighbors: Neighbors | None = None
+        self._neighbors: NeighborCopies | None = None
         self._failed: tuple[float, int, int] | None = None  # when, how many ranks, after which step
 
     def commit(self) -> None:
@@ -214,7 +214,7 @@ class State:
         self._copier = Copier(contents) if self.driver.holds_state else None
         self._neighbors = None
         if self._copying and not self.driver.replicated:
-            self._neighbors = Neighbors(self.comm, self._copier, self._every, self.driver.lockstep, self._build)
+            self._neighbors = NeighborCopies(self.comm, self._copier, self._every, self.driver.lockstep, self._build)
             self._neighbors.take(self.step)
             self._neighbors.wait()
 

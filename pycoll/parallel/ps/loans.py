@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
 from mpi4py import MPI
 
 import pycoll
 
-from ...arguments.memory import address
+from ...arguments.memory import address, array_at
 from ..flat import Array
 
 Vectors = list[Array]  # one for each dtype
@@ -47,7 +46,4 @@ class Loans:
             return None
         lender = self._registered.here.index(rank)
         starts = [self._registered.address(lender, offset) for offset in offsets]
-        return [
-            np.frombuffer(MPI.buffer.fromaddress(start, one.nbytes), one.dtype)  # type: ignore[call-overload]
-            for start, one in zip(starts, like)
-        ]
+        return [array_at(start, one.nbytes, one.dtype) for start, one in zip(starts, like)]

@@ -11,12 +11,12 @@ import os
 import re
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 from mpi4py import MPI
 
 from ...base import settings
+from .. import native
 
 
 class Support(NamedTuple):
@@ -73,10 +73,7 @@ def protocols(facts: Facts) -> list[Protocol]:
     if by_library:
         return [Protocol(name, True, reason) for name in (*_MESSAGES, *_OTHERS)]
     by_ucx = _by_ucx(facts)
-    return [
-        *(Protocol(name, *by_ucx) for name in _MESSAGES),
-        *(Protocol(name, False, reason) for name in _OTHERS),
-    ]
+    return [*(Protocol(name, *by_ucx) for name in _MESSAGES), *(Protocol(name, False, reason) for name in _OTHERS)]
 
 
 def _by_library(facts: Facts) -> tuple[bool, str]:
@@ -167,16 +164,6 @@ def _admits(setting: str, names: set[str]) -> bool:
     return not listed or (not listed & names if setting.startswith("^") else bool(listed & names))
 
 
-def loaded_libraries() -> dict[str, str]:
-    """The shared libraries of this process: path and file name."""
-    try:
-        lines = Path("/proc/self/maps").read_text().splitlines()
-    except OSError:
-        return {}
-    paths = (line.split(maxsplit=5)[5] for line in lines if line.count("/") and ".so" in line)
-    return {path: os.path.basename(path) for path in paths}
-
-
 def _ask_library(libraries: Mapping[str, str]) -> bool | None:
     """The report of the MPI library; None if it has no function for it."""
     for path, name in libraries.items():
@@ -197,7 +184,7 @@ def _ask_library(libraries: Mapping[str, str]) -> bool | None:
 
 def facts() -> Facts:
     """The facts about this process."""
-    libraries = loaded_libraries()
+    libraries = native.loaded_libraries()
     return Facts(
         settings.cuda_aware(),
         MPI.Get_library_version(),

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arguments.device_arrays import at, cupy
 from ...arguments.ops import Operation, kind_of, real_dtype
-from ...arguments.streams import Mark, follow, on_own_stream, own_stream
+from ...arguments.streams import Mark, on_own_stream, order_after_caller, own_stream
 from ...base.counters import count_staging, counted
 from ...compiler.program import Apply, CopyBytes, Divide, Ready, Region, Step
 from .combine import combining, divide
@@ -19,24 +19,16 @@ class KernelLauncher:
     """Binds the steps of one program that run on the GPU to addresses."""
 
     def __init__(
-        self,
-        device: int,
-        buffers: set[int],
-        bases: list[int],
-        dtype: np.dtype,
-        operation: Operation | None,
-        size: int,
+        self, device: int, buffers: set[int], bases: list[int], dtype: np.dtype, operation: Operation | None, size: int
     ) -> None:
         self._device, self._buffers, self._bases, self._dtype, self._size = device, buffers, bases, dtype, size
         self._operation = operation
         self._arrays: dict[Region, Any] = {}
 
     def mark(self) -> Mark:
-        """Create a mark, which can be waited for."""
         return Mark(self._device)
 
     def does(self, step: Step) -> bool:
-        """Whether the step runs on the GPU."""
         if isinstance(step, Apply | CopyBytes | Divide):
             return any(region.buffer in self._buffers for region in step)
         return isinstance(step, Ready)
@@ -64,7 +56,7 @@ class KernelLauncher:
             case Divide(region):
                 result = self._at(region, real_dtype(self._dtype))
                 return on_own_stream(self._device, lambda: divide(result, self._size))
-        return lambda: follow(self._device)
+        return lambda: order_after_caller(self._device)
 
     def _copy(self, source: Region, to: Region) -> Callable[[], object]:
         runtime, stream = cupy().cuda.runtime, own_stream(self._device).ptr

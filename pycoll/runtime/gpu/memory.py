@@ -14,7 +14,7 @@ from ...arguments.device_copies import pinned
 from ...arguments.memory import address, is_host
 from ...arguments.memory_kinds import Memory
 from ...arguments.ops import Operation
-from ...arguments.streams import follow, own_stream_is_current
+from ...arguments.streams import order_after_caller, own_stream_is_current
 from ...base import settings
 from ...base.user_warnings import warn
 from ...compiler.device import staged, unstaged
@@ -35,7 +35,7 @@ class OnDevice(Memory):
 
     def wait_for_stream(self) -> None:
         """Make the stream of pycoll wait for the current streams of the caller, and those that its arrays name."""
-        follow(self._device, streams_of(self._naming))
+        order_after_caller(self._device, streams_of(self._naming))
 
     def set_device(self) -> None:
         """Let this thread use the GPU."""

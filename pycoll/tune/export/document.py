@@ -84,12 +84,8 @@ def write(library: Library, folder: Path, document: dict[str, Any]) -> list[Path
     for name in set(library.names) - set(texts):
         (folder / name).unlink(missing_ok=True)
     for name, text in texts.items():
-        _write(folder / name, text)
+        write_text(folder / name, text)
     write_json(folder / MEASUREMENTS, document)
     if lines:
-        _write(settings, "".join(f"{line}\n" for line in lines))
+        write_text(settings, "".join(f"{line}\n" for line in lines))
     return [folder / name for name in (*texts, MEASUREMENTS, *([SETTINGS] if lines else []))]
-
-
-def _write(path: Path, text: str) -> None:
-    write_text(path, text)

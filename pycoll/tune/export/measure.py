@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from pycoll.base.progress_bar import progress_bar
 from pycoll.runtime import native
 from pycoll.schedule.registry import PRIMITIVES
 
 from ..benchmark_case import Call, Case
-from ..timing import alternate, race, ratio, shares
+from ..timing import alternate, paced, race, ratio
 from .rules import DEFAULT, Library
 
 GAIN = 1.08  # an algorithm is selected if it is faster than the library's choice by this factor,
@@ -29,8 +28,7 @@ def measured(
 ) -> dict[str, list[dict[str, Any]]]:
     """Measure all points; return those of each primitive, each with the sizes for which it stands."""
     found: dict[str, list[dict[str, Any]]] = {}
-    shown = progress_bar(todo, "exporting", "point", shown=comm.rank == 0)
-    rows = zip(shown, shares(comm, budget, [size for _, size in todo]))
+    rows = paced(comm, todo, budget, "exporting")
     for primitive, of_primitive in groupby(rows, key=lambda row: row[0][0]):
         one = Timer(comm, library, primitive, max(size for name, size in todo if name == primitive))
         # sizes below one element for each rank are the same point

@@ -26,18 +26,14 @@ Tree = dict[str, Any]  # of conditions; the first one that holds is followed
 
 ALGORITHMS: dict[str, dict[str, tuple[str, ...]]] = {  # and the conditions of each
     "bcast": dict.fromkeys(
-        (
-            *("binomial", "scatter_recursive_doubling_allgather", "scatter_ring_allgather"),
-            *("tree", "pipelined_tree"),
-        ),
+        ("binomial", "scatter_recursive_doubling_allgather", "scatter_ring_allgather", "tree", "pipelined_tree"),
         (),
     ),
     "allreduce": {
         "recursive_doubling": (),
         "reduce_scatter_allgather": ("is_op_built_in=yes", "count>=pow2"),
         **dict.fromkeys(
-            ("ring", "tree", "recexch", "recursive_multiplying", "k_reduce_scatter_allgather"),
-            ("is_commutative=yes",),
+            ("ring", "tree", "recexch", "recursive_multiplying", "k_reduce_scatter_allgather"), ("is_commutative=yes",)
         ),
     },
     "reduce": {"binomial": (), "reduce_scatter_gather": ("is_op_built_in=yes", "count>=pow2")},
@@ -244,10 +240,7 @@ def _parsed(algorithm: str) -> tuple[str, dict[str, int]]:
 
 
 def _algorithm(
-    primitive: str,
-    algorithm: str,
-    own: Tree,
-    parameters: Callable[[str, str], dict[str, int | str]],
+    primitive: str, algorithm: str, own: Tree, parameters: Callable[[str, str], dict[str, int | str]]
 ) -> Tree:
     leaf = f"algorithm=MPIR_{_name(primitive).capitalize()}_intra_{_parsed(algorithm)[0]}"
     given: Tree = {f"{parameter}={value}": {} for parameter, value in parameters(primitive, algorithm).items()}

@@ -53,7 +53,7 @@ def test_training_steps(tmp_path, monkeypatch):
 
 WRONG = [
     (["all_redcue"], "'all_redcue' is not one of: all_reduce, "),
-    (["--budget", "0"], "--budget 0.0 is not positive"),
+    (["--budget", "0"], "--budget: 0 is not positive"),
     (["--plot", "a.svg", "--sizes", "8"], "--plot needs at least two --sizes"),
     (["--sizes", "8,many"], "many"),
 ]

@@ -104,9 +104,9 @@ def test_hook():
 
 
 def test_wrong_arguments():
-    with pytest.raises(ValueError, match="block=0 is not positive"):
+    with pytest.raises(ValueError, match="block=0 is not a positive"):
         Quantize(0)
-    with pytest.raises(ValueError, match="block=-1 is not positive"):
+    with pytest.raises(ValueError, match="block=-1 is not a positive"):
         quantized_allreduce(np.ones(1), block=-1)
     with pytest.raises(TypeError, match="array of int64 cannot be quantized"):
         quantized_allreduce(np.ones(1, np.int64))

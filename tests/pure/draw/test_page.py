@@ -105,6 +105,22 @@ def test_two_films_run_on_one_clock(browser, tmp_path):
     window.close()
 
 
+@pytest.mark.parametrize("width", [390, 900, 1600])
+def test_two_films_have_one_scale(browser, width, tmp_path):
+    """On the screen, the vector of the one is as high as the first to the last part of the other."""
+    two = [film(find("allreduce", name), 8) for name in ("naive", "ring")]
+    (tmp_path / "two.html").write_text(document("two", player(two), scripts()), encoding="utf-8")
+    window = browser.new_page(viewport={"width": width, "height": 500})
+    window.goto((tmp_path / "two.html").as_uri())
+    heights = []
+    for each in range(2):
+        blocks = window.locator(".film").nth(each).locator(".now .cell .edge")
+        boxes = blocks.evaluate_all("all => all.map((one) => one.getBoundingClientRect())")
+        heights.append(max(box["bottom"] for box in boxes) - min(box["top"] for box in boxes))
+    assert heights[0] == pytest.approx(heights[1])
+    window.close()
+
+
 @pytest.mark.parametrize("size", [4, 9])
 def test_a_browser_plays_and_steps(browser, size, tmp_path):
     (tmp_path / "ring.html").write_text(page(film(find("allreduce", "ring"), size)), encoding="utf-8")

@@ -55,6 +55,25 @@ def test_arrows_are_as_thick_as_their_messages_are_long():
     assert "Z/4 bytes" in sheet(halving.film)
 
 
+def heights(markup):
+    """The heights of the blocks; every cell ends with its edge."""
+    return {float(one) for one in re.findall(r'class="edge"[^>]*height="([\d.]+)"', markup)}
+
+
+def test_blocks_of_films_beside_each_other_have_one_scale():
+    """The whole vector is as high as its eight blocks, with the space between them, and half of it as four of them."""
+    whole, halves, eighths = several = [
+        film(find("bcast", name), 8, segments=2) for name in ("tree", "ring", "scatter_allgather")
+    ]
+    assert [one.parts for one in several] == [1, 2, 8]
+    (low,) = heights(Drawing(eighths, several).frame(1))
+    tops = Drawing(eighths).tops
+    assert heights(Drawing(whole, several).frame(1)) == {tops[7] + low - tops[0]}
+    assert heights(Drawing(halves, several).frame(1)) == {tops[3] + low - tops[0]}
+    alone = {height for one in several for height in heights(Drawing(one).frame(1))}
+    assert alone == {low}, "a film without others has rows as low as text allows"
+
+
 def test_ranks_that_wait_are_hatched():
     """In a chain, ranks wait until the block comes; a rank that has sent it has finished, and does not wait."""
     for size in (4, 9):

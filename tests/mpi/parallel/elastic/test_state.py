@@ -8,7 +8,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll.parallel import DistributedDataParallel, FullyShardedDataParallel, LocalSGD, elastic, save
-from pycoll.parallel.elastic.neighbors import Loans, Neighbors
+from pycoll.parallel.elastic.neighbors import Loans, NeighborCopies
 from pycoll.runtime.failures import TOLERANT
 from tests.mpi.native import RANK, SIZE
 from tests.mpi.parallel.test_checkpoint import KINDS, alone, assert_close, assert_equal, model
@@ -183,7 +183,7 @@ def test_failure_before_all_ranks_have_copies(monkeypatch):
     """Nothing is lost then: training begins again."""
     training = Training("fsdp")
     if RANK == LAST:
-        monkeypatch.setattr(Neighbors, "take", lambda neighbors, step: None)
+        monkeypatch.setattr(NeighborCopies, "take", lambda neighbors, step: None)
     monkeypatch.setattr(pycoll.Comm, "Barrier", _fails)
     with pytest.raises(MPI.Exception):
         training.state.begin()
