@@ -37,7 +37,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 PRIMITIVES = "allreduce", "allgather", "reduce_scatter", "alltoall"
 OTHERS = {"allreduce": ["bucket:3", "torus_swing:3"]}  # beside those that are listed
-SLOW = "naive", "ring_whole", "hierarchical:levels=node+numa"  # never the fastest here; the last one needs domains
+SLOW = "ring_whole", "hierarchical:levels=node+numa"  # never the fastest here; the last one needs domains
 PAT = ["pat:2", "pat:8", "pat:32"]  # the most blocks in a message
 RAILS = [8, 16, 32]  # hosts of 8 GPUs
 BLOCKS = [1 << power for power in (8, 12, 16, 20)]  # bytes that one rank sends to another

@@ -19,7 +19,7 @@ from .chrome import label
 from .events import Event, InvalidTrace, Trace, TracedRank
 from .training_steps import training_steps
 
-WIDTH, MARGIN, TALL, THIN, GAP = 1200, 70, 16, 8, 30
+WIDTH, MARGIN, TALL, THIN, GAP = 900, 70, 16, 8, 30
 TICKS = 10  # at most
 MANY = 600  # messages; if there are more, none is drawn
 APART = 20.0  # pixels between numbers of steps, at least

@@ -18,6 +18,7 @@ from pycoll.trace.intervals import common, union
 from pycoll.trace.reading import read
 from pycoll.trace.report import report
 from pycoll.trace.summary import gpu_use, lateness, overlap, uses, waited_for
+from pycoll.trace.timeline import MARGIN, WIDTH
 from pycoll.trace.training_steps import interval
 from tests.tracing import arrows, ids, named, sent, whole
 
@@ -345,7 +346,9 @@ def test_the_picture_numbers_the_steps(tmp_path, options, numbers, length):
     assert found == [*numbers, "step"]
     ticks = attributes(picture, "path", "tick step")
     xs = [float(one.get("d").split()[0].removeprefix("M")) for one in ticks]
-    assert xs == pytest.approx([70 + 1130 * 10 * place / length for place in range(len(numbers))], abs=0.1)
+    assert xs == pytest.approx(
+        [MARGIN + (WIDTH - MARGIN) * 10 * place / length for place in range(len(numbers))], abs=0.1
+    )
     tops = {float(one.get("y")) for one in attributes(picture, "text", "label step")}
     axis = {float(one.get("y")) for one in attributes(picture, "text", "label") if one.get("text-anchor")}
     assert len(tops) == len(axis) == 1 and max(tops) < min(axis), "the numbers are above the time axis"

@@ -10,13 +10,19 @@ from pycoll.bench.train.predicted import main
 RESULTS = Path(__file__).parents[4] / "bench/results"
 
 
-@pytest.mark.parametrize("library", ["mpich", "openmpi"])
-def test_predictions_are_within_a_tenth_of_recorded_steps(library, capsys):
-    records = [str(RESULTS / f"train/{name}-{library}-4.json") for name in ("overlap", "bubble")]
-    main(["--network", str(RESULTS / f"predicted/{library}-cubic.json"), *records])
+@pytest.mark.parametrize(
+    "network, records, steps",
+    [
+        *((f"predicted/{mpi}-cubic.json", f"train/*-{mpi}-4.json", 7) for mpi in ("mpich", "openmpi")),
+        ("train/steps-mpich-4/network.json", "train/steps-mpich-4/*-*.json", 26),
+    ],
+)
+def test_predictions_are_within_a_tenth_of_recorded_steps(network, records, steps, capsys):
+    files = [str(file) for file in RESULTS.glob(records) if file.name.startswith(("overlap", "bubble"))]
+    main(["--network", str(RESULTS / network), *files])
     printed = capsys.readouterr().out
     assert float(re.search(r"error: median (.*?)%", printed)[1]) < 10
-    assert sum(line.startswith(("overlap-", "bubble-")) for line in printed.splitlines()) == 7
+    assert sum(line.startswith(("overlap-", "bubble-")) for line in printed.splitlines()) == steps
 
 
 @pytest.mark.parametrize("text, message", [("[]", "is not a record"), ("{}", "is not a record"), ("{", "Expecting")])
