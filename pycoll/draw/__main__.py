@@ -64,11 +64,12 @@ def parse(argv: Sequence[str] | None) -> tuple[Setting, Algorithm | None, Path |
             _choose_own(options)
         algorithm = None if options.all else _algorithm(options.primitive, options.algorithm)
         near = _neighborhood(options, algorithm)
-        options.ranks = near.size if near else RANKS if options.ranks is None else options.ranks
+        ranks, root = algorithm.only if algorithm and algorithm.only else (RANKS, 0)
+        options.ranks = near.size if near else ranks if options.ranks is None else options.ranks
         _check(options, algorithm)
         hosts = _hosts(options.hosts, options.ranks)
         segments = 2 if options.segments is None else options.segments
-        setting = Setting(options.ranks, options.root or 0, segments, hosts, near)
+        setting = Setting(options.ranks, root if options.root is None else options.root, segments, hosts, near)
         if options.file and algorithm:
             check_own(algorithm, *setting.case(algorithm))
     except (OSError, ValueError) as error:

@@ -115,7 +115,9 @@ def algorithm_of_rounds(
 
     def generator(rank: int, size: int, root: int = root) -> Schedule:
         if (size, root) != only:
-            wanted, found = (f"{p} ranks and root {r}" for p, r in (only, (size, root)))
+            wanted, found = (
+                f"{p} rank{'s' * (p != 1)}" + f" and root {r}" * kind.rooted for p, r in (only, (size, root))
+            )
             raise ValueError(f"{name} is a schedule for {wanted}, not for {found}")
         yield from rounds[rank]
 

@@ -36,7 +36,7 @@ def test_it_runs(imported):
 @pytest.mark.skipif(COMM.size == 1, reason="needs two ranks")
 def test_other_numbers_of_ranks_are_refused(imported):
     alone = COMM.Split(COMM.rank)
-    with pytest.raises(ValueError, match=r"imported is a schedule for .* ranks and root 0, not for 1 ranks and root 0"):
+    with pytest.raises(ValueError, match=r"imported is a schedule for .* ranks, not for 1 rank$"):
         pycoll.allreduce(np.ones(8), comm=alone, algorithm=imported)
     alone.Free()
 
