@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     grammar = parser()
     options = grammar.parse_args(argv)
     try:
-        check_folder("-o", options.output)
+        check_folder("-o", options.output, FORMATS[options.format].ending)
         plan = _plan(options)
         if options.output is None:
             content = FORMATS[options.format].write(plan)

@@ -34,10 +34,10 @@ def load(file: Path) -> list[tuple[str, str]]:
         If the file is neither a Python file nor one with a schedule, if it raises an exception, or if it registers no
         algorithm.  `formats.NoAlgorithm` if its schedule is right, but has no blocks, or cuts those of pycoll.
     """
-    with file.open("rb"):  # raises OSError if the file cannot be read, whatever its name
-        pass
     if file.suffix in formats.ENDINGS:
         return [_load_schedule(file)]
+    with file.open("rb"):  # raises OSError if the file cannot be read, whatever its name
+        pass
     known = {(primitive, name): find_schedule(primitive, name) for primitive, name in registered()}
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:

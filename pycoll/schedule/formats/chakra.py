@@ -85,9 +85,9 @@ def _node(count: int, kind: int, needed: Sequence[int], attributes: Json, micros
 
 
 def files_of(file: Path) -> list[Path]:
-    """Return the files of all ranks of a trace, of which one is given."""
+    """Return the files of all ranks of a trace; `file` is one of them, or their name without a rank."""
     name = file.name.split(".")[0]
-    found = sorted(file.parent.glob(f"{name}.*.et"), key=lambda each: (len(each.name), each.name))
+    found = sorted(file.parent.glob(f"{name}.*.et"), key=lambda each: (len(each.name), each.name)) or [file]
     if [each.name for each in found] != [f"{name}.{rank}.et" for rank in range(len(found))]:
         raise ValueError(f"the files of the ranks are not {name}.0.et, {name}.1.et, and so on")
     return found
