@@ -19,6 +19,8 @@ def test_a_round_trip(tmp_path):
         "pycoll.simulate", "bcast", "mine", "--file", "mine.json", "-n", "5", "-r", "2", folder=tmp_path
     )
     assert code == 0 and "mine" in output
+    code, output, _ = command("pycoll.draw", "--file", "mine.json", folder=tmp_path)
+    assert code == 0 and "bcast.mine on 5 ranks, root 2" in output
     code, _, error = command("pycoll.simulate", "bcast", "mine", "--file", "mine.json", "-n", "4", folder=tmp_path)
     assert code != 0 and "mine is a schedule for 5 ranks and root 2, not for 4 ranks and root 0\n" in error
 
@@ -52,7 +54,7 @@ def test_other_formats(format, file, proved, tmp_path):
     for name in (file, "mine.1.et") if format == "chakra" else (file,):
         code, output, error = command("pycoll.prove", "--import", name, folder=tmp_path)
         assert code == 0 and output.startswith(proved), error
-    code, output, error = command("pycoll.draw", "--file", file, "-n", "3", folder=tmp_path)
+    code, output, error = command("pycoll.draw", "--file", file, folder=tmp_path)  # on 3 ranks
     assert (code == 0 and "mine" in output) or (format == "goal" and "GOAL has no blocks" in error)
 
 

@@ -6,8 +6,6 @@ import sys
 import pytest
 
 from pycoll.draw.__main__ import main
-from pycoll.primitives.direct import find_schedule
-from pycoll.schedule.document import document_of, text_of
 
 from .films import classes
 
@@ -84,9 +82,3 @@ def test_the_algorithm_may_be_the_second_argument(capsys):
     with pytest.raises(SystemExit):
         main(["bcast", "ring", "-a", "tree"])
     assert "an algorithm cannot be combined with --algorithm" in capsys.readouterr().err
-
-
-def test_an_imported_schedule_has_its_number_of_ranks_and_its_root(capsys, tmp_path):
-    (tmp_path / "own.json").write_text(text_of(document_of(find_schedule("bcast", "tree"), 5, 2)))
-    main(["--file", str(tmp_path / "own.json")])
-    assert "bcast.own on 5 ranks, root 2" in capsys.readouterr().out
