@@ -21,7 +21,7 @@ from ..schedule.neighborhood import neighborhood
 from ..schedule.registry import Hosts, in_order, without_domains
 from .forms import check_hosts, parse
 from .network import Link, Network
-from .run import Cluster, Outcome, Ranks, sizes, sizes_between_neighbors
+from .run import Cluster, Outcome, Ranks, check_size, sizes, sizes_between_neighbors
 
 try:
     from . import compiled as _compiled
@@ -189,6 +189,7 @@ def simulate(
     optional = {"segments": segments, "longest": longest}
     _check_integers(integers | {name: value for name, value in optional.items() if value is not None})
     ranks, nbytes, root = int(ranks), int(nbytes), int(root)  # they may be NumPy integers
+    check_size("ranks", ranks)
     host_of = _hosts(ranks, int(ranks_per_host), hosts)
     if links:
         _check_switches(topology, network)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 COUNTS = counts_of(0)[0]
+MOST_RANKS = 1 << 24  # each takes about 1 KB of memory
 KEPT = 1 << 17  # routes that are remembered; an all-to-all among thousands of ranks has millions
 
 
@@ -56,6 +57,12 @@ def sizes_between_neighbors(neighbors: Sequence[Neighbors], nbytes: int) -> Call
     """Return a function for the total bytes of some blocks of `nbytes` bytes, and of counts, one for each edge."""
     counts = {counts_of(rank): COUNT_BYTES * len(each.edges) for rank, each in enumerate(neighbors)}
     return lambda blocks: sum(counts.get(block, nbytes) for block in blocks)  # type: ignore[call-overload]
+
+
+def check_size(name: str, ranks: int) -> None:
+    """Raise ValueError for more ranks than memory holds."""
+    if ranks > MOST_RANKS:
+        raise ValueError(f"{name}={ranks}: at most {MOST_RANKS} ranks can be simulated")
 
 
 class Cluster:

@@ -21,7 +21,7 @@ from .. import _compiled, outcome_of
 from ..forms import parse
 from ..network import Network
 from ..routes import FatTree, Torus
-from ..run import Cluster, sizes
+from ..run import Cluster, check_size, sizes
 
 AXES = "dp", "fsdp", "pp", "tp"
 MOST_PEERS = 64  # an algorithm with more peers of a rank is no candidate: it is slow to simulate, and for short blocks
@@ -82,6 +82,7 @@ class Groups:
         if self.per_host < 1:
             raise ValueError(f"ranks_per_host={self.per_host} is not positive")
         self.ranks = math.prod(self.mesh.values())
+        check_size(",".join(f"{axis}={size}" for axis, size in self.mesh.items()) + ": ranks", self.ranks)
         self.hosts = in_order(self.ranks, self.per_host) or tuple(range(self.ranks))
         if self.links and self.links.size and self.hosts[-1] >= self.links.size:
             raise ValueError(

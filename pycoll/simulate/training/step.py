@@ -10,6 +10,8 @@ from .groups import Collective, Groups
 from .model import Model, divided
 from .stage import Arrivals, How, Stage
 
+MOST_PASSES = 1 << 22  # of a rank, in a step
+
 
 @dataclass(frozen=True)
 class Step:
@@ -80,6 +82,11 @@ def simulate_step(model: Model, groups: Groups, how: How | None = None) -> Step:
     check(how.schedule, count, how.micro_batches, how.chunks)
     if how.bucket < 1:
         raise ValueError(f"bucket={how.bucket} is not a positive number of bytes")
+    passes = how.micro_batches * sum(layer.repeat for layer in model.layers)
+    if passes > MOST_PASSES:
+        raise ValueError(
+            f"{how.micro_batches} micro-batches of all layers are {passes} passes, more than {MOST_PASSES}"
+        )
     layers, tensor = model.expanded(), groups.size("tp")
     for layer in layers:
         if layer.tensor_allreduces and layer.parameters % tensor:

@@ -302,6 +302,7 @@ def test_wrong_parameters_are_named(wrong, outcome):
         ({"delays": {1: "late"}}, "delays=.* is not a mapping from ranks to seconds"),
         ({"delays": {"1": 1.0}}, "delays=.* is not a mapping from ranks to seconds"),
         ({"ranks": 0}, "ranks=0"),
+        ({"ranks": 10**12}, "ranks=1000000000000: at most 16777216 ranks can be simulated"),
         ({"nbytes": -1}, "nbytes=-1"),
         ({"root": 4}, "root=4 is not one of 4"),
         ({"segments": 0}, "segments=0"),

@@ -74,6 +74,7 @@ def test_messages_of_all_stages_leave_at_once():
     [
         ({"dq": 2}, {}, "'dq', which is not one of: dp, fsdp, pp, tp"),
         ({"dp": 2, "fsdp": 2}, {}, "either replicated or sharded"),
+        ({"dp": 10**9, "tp": 8}, {}, "dp=1000000000,tp=8: ranks=8000000000: at most 16777216 ranks"),
         ({"dp": 0}, {}, "dp=0 is not a positive number of ranks"),
         ({}, {}, "the mesh has no axis"),
         (

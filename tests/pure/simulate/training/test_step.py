@@ -121,6 +121,7 @@ def test_samples_and_utilization():
         ({"pp": 2}, How(schedule="2f2b"), "schedule '2f2b' is unknown"),
         ({"pp": 2}, How(3, "interleaved", 2), "not a multiple of 2 stages"),
         ({"pp": 2}, How(0), "micro-batches is 0"),
+        ({"dp": 2}, How(10**9), "1000000000 micro-batches of all layers are 4000000000 passes, more than 4194304"),
     ],
 )
 def test_wrong_numbers_are_errors(mesh, how, message):
