@@ -14,7 +14,7 @@ RESULTS = Path(__file__).parents[4] / "bench/results"
     "network, records, steps",
     [
         *((f"predicted/{mpi}-cubic.json", f"train/*-{mpi}-4.json", 7) for mpi in ("mpich", "openmpi")),
-        ("train/steps-mpich-4/network.json", "train/steps-mpich-4/*-*.json", 26),
+        *((f"train/steps-{mpi}-4/network.json", f"train/steps-{mpi}-4/*-*.json", 26) for mpi in ("mpich", "openmpi")),
     ],
 )
 def test_predictions_are_within_a_tenth_of_recorded_steps(network, records, steps, capsys):
