@@ -159,6 +159,12 @@ def test_some(
 ) -> tuple[list[int], list[Any]] | None:
     """Test all active requests, until `most` are complete; return their indices and objects, None without any."""
     progress.progress()
+    return _complete(requests, statuses, objects, most)
+
+
+def _complete(
+    requests: Sequence[AnyRequest], statuses: Statuses, objects: bool, most: int | None
+) -> tuple[list[int], list[Any]] | None:
     active = [i for i, request in enumerate(requests) if is_active(request)]
     if not active:
         return None
@@ -182,7 +188,7 @@ def wait_for_some(
     outcome: list[tuple[list[int], list[Any]] | None] = []
 
     def done() -> bool:
-        outcome[:] = [test_some(requests, statuses, objects, most)]
+        outcome[:] = [_complete(requests, statuses, objects, most)]
         return outcome[0] is None or bool(outcome[0][0])
 
     def state() -> str:

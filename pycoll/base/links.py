@@ -27,6 +27,11 @@ class Times(NamedTuple):
 Links = dict[tuple[int, int], Times]  # by the host that sends and the host that receives
 
 
+def reversed_links(links: Links) -> Links:
+    """Return the links with both directions exchanged."""
+    return {(there, here): times for (here, there), times in links.items()}
+
+
 def write(path: str | Path, links: Mapping[tuple[int, int], Times], **more: Any) -> None:
     """Write links, and facts about them."""
     rows = [

@@ -196,9 +196,7 @@ def draw(path: Path, topology: str | None) -> None:
     """Write the picture of a topology."""
     if topology is None:
         raise ValueError(f"--draw {path} needs --topology")
-    if path.suffix != ".svg":
-        raise ValueError(f"--draw {path} does not end in .svg")
-    check_folder("--draw", path)
+    check_folder("--draw", path, ".svg")
     write_text(path, svg(topology))
     say_written(path)
 

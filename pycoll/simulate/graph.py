@@ -79,7 +79,7 @@ class Graph(Topology):
 def read(path: str) -> Graph:
     """Read a file with links; raise ValueError if it is not such a file, or if a host cannot reach another one."""
     links = link_file.read(path)
-    graph, back = Graph(links), Graph({(there, here): times for (here, there), times in links.items()})
+    graph, back = Graph(links), Graph(link_file.reversed_links(links))
     if absent := set(range(graph.size)) - graph.neighbors.keys():
         raise ValueError(f"topology={path!r}: host {min(absent)} has no link")
     for one, way in ((graph, "from host 0 to"), (back, "to host 0 from")):

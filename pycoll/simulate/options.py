@@ -13,6 +13,11 @@ def add_network(options: argparse.ArgumentParser) -> None:
     """Add the options that describe hosts and links."""
     options.add_argument("-p", "--ranks-per-host", type=int, help="ranks on each host (1, or as the topology says)")
     options.add_argument("-t", "--topology", help=f"links between hosts: {WRITTEN} (default: one switch)")
+    add_parameters(options)
+
+
+def add_parameters(options: argparse.ArgumentParser) -> None:
+    """Add the options that `network_of` reads."""
     options.add_argument("--network", type=Path, metavar="FILE", help="read a network that --calibrate wrote")
     options.add_argument(
         "--set",

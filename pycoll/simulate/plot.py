@@ -32,9 +32,7 @@ def curves_of(algorithms: Sequence[Algorithm], points: Sequence[dict[str, Any]],
 
 def plot(path: Path, algorithms: Sequence[Algorithm], ranks: int, nbytes: int, setting: dict[str, Any]) -> None:
     """Write the plot, and print where lines cross; raise ValueError for invalid options."""
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise ValueError(f"--plot {path} does not end in .png, .svg or .pdf")
-    check_folder("--plot", path)
+    check_folder("--plot", path, ".png", ".svg", ".pdf")
     if ranks < max(2, setting["root"] + 1) or nbytes < 8:
         raise ValueError(
             f"--plot needs at least 2 ranks, with the root among them, and 8 bytes, not {ranks} and {nbytes}"

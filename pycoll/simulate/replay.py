@@ -121,9 +121,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         if check_window(options) and not options.output:
             raise ValueError("--from and --to need -o FILE.svg")
-        if options.output and options.output.suffix != ".svg":
-            raise ValueError(f"-o {options.output} does not end in .svg")
-        check_folder("-o", options.output)
+        check_folder("-o", options.output, ".svg")
         network = read(options.network) if options.network else Network()
     except (OSError, ValueError) as error:
         grammar.error(in_words(error))

@@ -29,6 +29,7 @@ from .search import durations
 
 __all__ = ["Synthesized", "synthesize"]
 
+NAME = "synthesized"
 SERVED = "allgather", "reduce_scatter", "allreduce", "bcast"
 
 
@@ -69,7 +70,7 @@ def synthesize(
     seeds: int = 4,
     root: int = 0,
     network: Network | None = None,
-    name: str = "synthesized",
+    name: str = NAME,
     progress: bool = False,
 ) -> Synthesized:
     """Search for a schedule of a collective on a network, with a rank on each host.

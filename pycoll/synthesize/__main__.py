@@ -17,11 +17,9 @@ from ..schedule.own_file import check
 from ..schedule.registry import algorithms_of
 from ..simulate import simulate
 from ..simulate.network import Network
-from ..simulate.options import network_of
+from ..simulate.options import add_parameters, network_of
 from ..tune.options import nbytes, size_label
-from . import SERVED, Synthesized, synthesize
-
-NAME = "synthesized"
+from . import NAME, SERVED, Synthesized, synthesize
 
 
 def parser() -> Parser:
@@ -37,10 +35,7 @@ def parser() -> Parser:
     )
     options.add_argument("--seeds", type=int, default=4, help="searches for each duration of a round (%(default)s)")
     options.add_argument("-r", "--root", type=int, default=0, help="rank of the root (%(default)s)")
-    options.add_argument("--network", type=Path, metavar="FILE", help="read a network of pycoll.simulate --calibrate")
-    options.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="set a parameter of the network, such as gamma"
-    )
+    add_parameters(options)
     options.add_argument("-o", "--output", type=Path, metavar="FILE", help="the .json file to write the schedule to")
     return options
 

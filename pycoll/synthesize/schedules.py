@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..base.links import Links
+from ..base.links import Links, reversed_links
 from ..schedule.moves import Move, Recv, Reduce, Round, Send
 from ..schedule.registry import Primitive
-from .search import EQUAL, NO_LIMIT, Rounds, reversed_in_time, reversed_links, spread
+from .search import EQUAL, NO_LIMIT, Rounds, reversed_in_time, spread
 
 
 class Task(NamedTuple):

@@ -47,11 +47,6 @@ def reversed_in_time(rounds: Rounds) -> Rounds:
     return [[Transfer(to, source, block) for source, to, block in each] for each in reversed(rounds)]
 
 
-def reversed_links(links: Links) -> Links:
-    """Return the links with both directions exchanged."""
-    return {(there, here): times for (here, there), times in links.items()}
-
-
 def spread(
     links: Links, held: np.ndarray, nbytes: float, duration: float, seed: int, most: int = NO_LIMIT
 ) -> Rounds | None:

@@ -83,10 +83,8 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
         if options.primitives or options.export:
             parser.error(f"--links cannot be combined with {'--export' if options.export else 'a primitive'}")
         options.output = options.output or Path("links.json")
-        if options.output.suffix != SUFFIX:
-            parser.error(f"-o {options.output} does not end in {SUFFIX}, as the name of a topology does")
         try:
-            check_folder("-o", options.output)
+            check_folder("-o", options.output, SUFFIX)  # as the name of a topology does
         except ValueError as error:
             parser.error(str(error))
     if options.export:

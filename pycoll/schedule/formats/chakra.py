@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..document import written_move
-from ..moves import Combine, Recv, Reduce, Send
+from ..moves import Recv, Reduce, Send
 from .messages import Node, check_messages
 from .operations import NoAlgorithm
 from .plan import Plan
@@ -29,12 +29,7 @@ from .protobuf import decoded, encoded, number, numbers, read_bytes, text
 COMPUTE, SEND, RECEIVE = 4, 5, 6  # the types of nodes
 WAYS = {SEND: ("send", "comm_dst"), RECEIVE: ("recv", "comm_src")}
 ID, NAME, TYPE, CONTROL, DATA, MICROS, ATTRIBUTES = 1, 2, 3, 4, 5, 7, 10  # the fields of a node
-NUMBERS, INT64, BOOL, TEXT = (
-    range(3, 27),
-    9,
-    27,
-    29,
-)  # the fields of an attribute with a number, a truth value or a text
+NUMBERS, INT64, BOOL, TEXT = range(3, 27), 9, 27, 29  # the fields of an attribute, by the type of its value
 PEERS = {"send": (SEND, "to"), "receive": (RECEIVE, "from"), "reduce": (RECEIVE, "from")}  # the node of a move
 Json = dict[str, Any]
 
@@ -56,28 +51,19 @@ def _attribute(field: int, name: str, value: int | str) -> bytes:
 
 
 def _nodes(plan: Plan, rank: int) -> Iterator[bytes]:
-    before: list[int] = []
-    count = 0
-    for at, moves in enumerate(plan.rounds[rank]):
-        ends: list[int] = []
-        for move in moves:
-            combined = move.blocks if isinstance(move, Reduce) else [move.into] if isinstance(move, Combine) else []
-            micros = round(plan.nbytes(combined) * plan.gamma * 1e6)
-            extra: Json = {"pycoll_round": at, "pycoll_move": json.dumps(written_move(move))}
-            needed = before
-            if isinstance(move, (Send, Recv, Reduce)):
-                kind, ends_at = (SEND, (rank, move.to)) if isinstance(move, Send) else (RECEIVE, (move.source, rank))
-                sizes = {"comm_size": plan.nbytes(move.blocks), "comm_src": ends_at[0], "comm_dst": ends_at[1]}
-                yield _node(count, kind, needed, sizes | {"comm_tag": 0} | extra)
-                count, needed, extra = count + 1, [count], {}
-            if not isinstance(move, (Send, Recv)):
-                yield _node(count, COMPUTE, needed, extra, micros)
-                count, needed = count + 1, [count]
-            ends += needed
-        before = ends or before
+    for count, (at, move, is_message, after) in enumerate(plan.tasks(rank, copies=True)):
+        attributes: Json = {}
+        kind, micros = COMPUTE, round(plan.seconds(move) * 1e6)
+        if is_message and isinstance(move, (Send, Recv, Reduce)):
+            kind, ends = (SEND, (rank, move.to)) if isinstance(move, Send) else (RECEIVE, (move.source, rank))
+            micros, attributes["comm_size"] = 0, plan.nbytes(move.blocks)
+            attributes |= {"comm_src": ends[0], "comm_dst": ends[1], "comm_tag": 0}
+        if is_message or not isinstance(move, Reduce):  # the first node of the move
+            attributes |= {"pycoll_round": at, "pycoll_move": json.dumps(written_move(move))}
+        yield _node(count, kind, after, attributes, micros)
 
 
-def _node(count: int, kind: int, needed: Sequence[int], attributes: Json, micros: int = 0) -> bytes:
+def _node(count: int, kind: int, needed: Sequence[int], attributes: Json, micros: int) -> bytes:
     name = {SEND: "send", RECEIVE: "receive", COMPUTE: "compute"}[kind]
     fields = encoded(ID, count) + encoded(NAME, f"{name} {count}") + encoded(TYPE, kind)
     fields += encoded(DATA, b"".join(map(number, needed))) + encoded(MICROS, micros)

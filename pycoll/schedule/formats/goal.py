@@ -15,10 +15,10 @@ import re
 from collections.abc import Iterator
 from typing import NoReturn
 
-from ..moves import Combine, Recv, Reduce, Send
+from ..moves import Recv, Reduce, Send
 from .messages import Node, check_messages
 from .operations import NoAlgorithm
-from .plan import Plan
+from .plan import Plan, Task
 
 _LABEL = "[a-zA-Z][a-zA-Z0-9_]*"
 _OPERATION = re.compile(
@@ -35,30 +35,21 @@ def write(plan: Plan) -> str:
 
 def _lines(plan: Plan) -> Iterator[str]:
     yield f"num_ranks {plan.ranks}"
-    for rank, rounds in enumerate(plan.rounds):
+    for rank in range(plan.ranks):
         yield f"\nrank {rank} {{"
-        before: list[str] = []  # the last operations of the round before
-        count = 0
-        for moves in rounds:
-            ends: list[str] = []
-            for move in moves:
-                steps = []
-                if isinstance(move, Send):
-                    steps.append(f"send {plan.nbytes(move.blocks)}b to {move.to} tag 0")
-                elif isinstance(move, (Recv, Reduce)):
-                    steps.append(f"recv {plan.nbytes(move.blocks)}b from {move.source} tag 0")
-                if isinstance(move, (Reduce, Combine)):
-                    combined = plan.nbytes(move.blocks if isinstance(move, Reduce) else [move.into])
-                    steps.append(f"calc {combined * plan.gamma * 1e9:.0f}")
-                needed = before
-                for step in steps:
-                    label = f"l{(count := count + 1)}"
-                    yield f"{label}: {step}"
-                    yield from (f"{label} requires {each}" for each in needed)
-                    needed = [label]
-                ends += needed if steps else []
-            before = ends or before
+        for number, task in enumerate(plan.tasks(rank, copies=False), 1):
+            yield f"l{number}: {_operation(plan, task)}"
+            yield from (f"l{number} requires l{each + 1}" for each in task.after)
         yield "}"
+
+
+def _operation(plan: Plan, task: Task) -> str:
+    move = task.move
+    if task.is_message and isinstance(move, Send):
+        return f"send {plan.nbytes(move.blocks)}b to {move.to} tag 0"
+    if task.is_message and isinstance(move, (Recv, Reduce)):
+        return f"recv {plan.nbytes(move.blocks)}b from {move.source} tag 0"
+    return f"calc {plan.seconds(move) * 1e9:.0f}"
 
 
 def check(text: str) -> NoReturn:

@@ -1,8 +1,8 @@
 """Operations on chunks: what the files of MSCCL and MSCCL++ have in common.
 
 An operation runs on one rank.  It assigns to cells, its own or those of other ranks, the sum of cells.  It runs after
-others, because they are before it in a thread block, or because it waits for a message or a signal.  `checked` checks
-what each operation does, in one order:
+others, because they are before it in a thread block, or because it waits for a message or a signal.  `in_order`,
+`check_races` and `steps` check them together:
 
 - there is no deadlock, and every message and signal comes;
 - there is no race: of two operations that access one cell, one of which writes it, one happens before the other.

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..document import assembled, rounds_of
-from ..moves import Block, Blocks, Round
+from ..moves import Block, Blocks, Combine, Copy, Move, Recv, Reduce, Round, Send
 from ..registry import Algorithm, Hosts
 from .cells import COLLECTIVES, SCRATCH, Buffers, Cell
+
+
+class Task(NamedTuple):
+    """A message or a computation of a rank; it needs the tasks `after`, which are counted from 0."""
+
+    round: int
+    move: Move
+    is_message: bool
+    after: list[int]
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,27 @@ class Plan:
         """Return the document of the rounds."""
         named = self.algorithm.primitive.name, self.algorithm.name
         return assembled(*named, self.ranks, self.root, self.parts, self.algorithm.ordered, self.rounds)
+
+    def tasks(self, rank: int, copies: bool) -> Iterator[Task]:
+        """Yield what a rank does, for graphs: each round needs the last tasks of the round before."""
+        computations = (Reduce, Combine, Copy) if copies else (Reduce, Combine)
+        before: list[int] = []
+        count = 0
+        for at, moves in enumerate(self.rounds[rank]):
+            ends: list[int] = []
+            for move in moves:
+                kinds = [True] * isinstance(move, (Send, Recv, Reduce)) + [False] * isinstance(move, computations)
+                needed = before
+                for is_message in kinds:
+                    yield Task(at, move, is_message, needed)
+                    needed, count = [count], count + 1
+                ends += needed if kinds else []
+            before = ends or before
+
+    def seconds(self, move: Move) -> float:
+        """Return the seconds in which a move combines blocks."""
+        combined = move.blocks if isinstance(move, Reduce) else [move.into] if isinstance(move, Combine) else []
+        return self.nbytes(combined) * self.gamma
 
 
 def plan_of(

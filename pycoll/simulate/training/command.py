@@ -79,9 +79,7 @@ def main(argv: Sequence[str]) -> None:
     grammar = parser()
     options = grammar.parse_args(argv)
     try:
-        if options.trace and options.trace.suffix not in tracks.FORMATS:
-            raise ValueError(f"--trace {options.trace} does not end in {' or '.join(tracks.FORMATS)}")
-        check_folder("--trace", options.trace)
+        check_folder("--trace", options.trace, *tracks.FORMATS)
         where = options.ranks_per_host, options.topology, dict(options.algorithm)
         groups = Groups(options.mesh, network_of(options), *where)
         if not math.isfinite(options.bucket_mb):
