@@ -260,7 +260,7 @@ def solves(visitor: Visitor) -> None:
     visitor.reads("sends block 0, which it does not hold")
     assert "before they have it" in page.locator("#playground .task").inner_text()
     text = page.input_value("[name=source]")
-    send, receive = (text[text.index(mark) :] for mark in ("    if place < size", "    if place > 0"))
+    send, receive = (text[text.index(mark) :] for mark in ("    if relative < size", "    if relative > 0"))
     visitor.types(send, receive.rstrip() + "\n" + send[: len(send) - len(receive)])
     visitor.reads("Proved for 1 to 32 ranks.")
     visitor.sees("bcast.chain on 8 ranks")

@@ -19,9 +19,9 @@ from collections import defaultdict
 import pycoll
 
 from .base.command_line import Parser, printed_once
+from .base.domains import in_words
 from .base.launcher import runs_alone
 from .base.numbers import ranks_named
-from .base.places import in_words
 from .runtime import native
 from .runtime.gpu import cuda_aware
 from .runtime.open_core import why_not_shared, why_unusable
@@ -117,7 +117,7 @@ def of_this_rank() -> dict[str, str]:
     found = cuda_aware.judge(facts)
     return {
         "host": MPI.Get_processor_name(),
-        "place": in_words(),
+        "domains": in_words(),
         "compiled core": f"not used: {why}" if (why := why_unusable()) else "used",
         "memory that ranks of a host share": f"not used: {why}" if (why := why_not_shared()) else "used",
         "CUDA-aware": f"{'yes' if found.aware else 'no'}: {found.reason}",

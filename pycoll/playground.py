@@ -59,7 +59,7 @@ def source(primitive: str, name: str) -> str:
 
 
 def edited(primitive: str, name: str, text: str) -> Algorithm:
-    """Return the algorithm that a text defines in place of a registered one; it can use what the file of that one uses.
+    """Return the algorithm that a text defines instead of a registered one; it can use what the file of that one uses.
 
     See `pycoll.challenges.edited.read` for the errors.
     """
@@ -79,7 +79,7 @@ def check(primitive: str, name: str, text: str, language: str = "en") -> dict[st
 
 
 def _drawn(verdict: Verdict, language: str) -> dict[str, Any]:
-    """Return a verdict with a picture in place of the waiting ranks, which is empty if there are none."""
+    """Return a verdict with a picture instead of the waiting ranks, which is empty if there are none."""
     with speaking(language):
         text = say("proved", first=SIZES[0], last=SIZES[-1]) if verdict.proved else verdict.text
         picture = waiting(verdict.waiting) if verdict.waiting else ""

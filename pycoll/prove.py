@@ -109,8 +109,8 @@ def nested_layouts(size: int) -> list[Hosts]:
     for sizes in product((1, 2, 3), repeat=3):
         if size % math.prod(sizes) == 0:
             a, b, c = sizes
-            places = tuple((rank % a, rank // a % b, rank // (a * b) % c) for rank in range(size))
-            found += [places, tuple(sorted(places)), tuple(place[:2] for place in places)]
+            nested = tuple((rank % a, rank // a % b, rank // (a * b) % c) for rank in range(size))
+            found += [nested, tuple(sorted(nested)), tuple(each[:2] for each in nested)]
     return list(dict.fromkeys(found))
 
 

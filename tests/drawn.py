@@ -6,6 +6,6 @@ from hypothesis import settings
 def examples(number: int) -> settings:
     """Return settings with `number` examples, or fewer in the quick profile of ``python -m tests`` without --all.
 
-    Use it as a decorator, in place of ``settings(max_examples=number)``.
+    Use it as a decorator, instead of ``settings(max_examples=number)``.
     """
     return settings(max_examples=max(1, number * settings.default.max_examples // 100))

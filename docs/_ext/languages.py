@@ -76,7 +76,7 @@ class SearchBothLanguages(SearchEnglish):
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the event handler, the transform, and the search in place of the English one."""
+    """Register the event handler, the transform, and the search instead of the English one."""
     app.connect("html-page-context", name_the_languages)
     app.add_search_language(SearchBothLanguages)
     app.add_transform(JoinLines)

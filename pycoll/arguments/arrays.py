@@ -100,7 +100,7 @@ def keyword_hint(value: Any) -> str:
 
 
 def check_position(recvbuf: Any) -> None:
-    """Raise TypeError if another argument was passed in place of the receive buffer, also where this is ignored."""
+    """Raise TypeError if another argument was passed instead of the receive buffer, also where this is ignored."""
     advice = keyword_hint(recvbuf)
     if isinstance(recvbuf, str):
         advice = "; pass the name of an operation with op=, and that of an algorithm with algorithm="

@@ -40,7 +40,7 @@ def read(primitive: str, text: str, names: Mapping[str, Any], adapt: Callable[[A
     names : mapping
         What the text can use.
     adapt : callable
-        Called with the algorithm, and returns the one to use in its place.
+        Called with the algorithm, and returns the one to use instead.
 
     Raises
     ------

@@ -30,12 +30,12 @@ CHALLENGES: dict[str, Challenge] = {}
 
 
 def read_challenge(name: str, text: str) -> Algorithm:
-    """Return the algorithm that a text defines in place of the challenge with this name."""
+    """Return the algorithm that a text defines instead of the challenge with this name."""
     return read(CHALLENGES[name].primitive, text, globals(), lambda found: found)
 
 
 def judge(name: str, text: str) -> Verdict:
-    """Prove what a text defines in place of the challenge with this name, and compare it with the goal."""
+    """Prove what a text defines instead of the challenge with this name, and compare it with the goal."""
     return examine(lambda: read_challenge(name, text), CHALLENGES[name].goal)
 
 
@@ -92,10 +92,10 @@ def one_message_a_round(algorithm: Algorithm, size: int, counts: Counts) -> str:
 @algorithm()
 def chain(rank: int, size: int, root: int) -> Schedule:
     """The vector goes along a chain that begins at the root, but the ranks send it before they have it."""
-    place = (rank - root) % size
-    if place < size - 1:
+    relative = (rank - root) % size
+    if relative < size - 1:
         yield (Send((rank + 1) % size, [0]),)
-    if place > 0:
+    if relative > 0:
         yield (Recv((rank - 1) % size, [0]),)
 
 

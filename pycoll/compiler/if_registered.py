@@ -4,7 +4,7 @@ First the ranks of a host exchange a table with the positions of their buffers, 
 ready.  If all buffers that other ranks access are registered, each rank runs its program on them
 (`pycoll.compiler.registered`), and a barrier says that all have finished.  Otherwise they run an ordinary program.  If
 there are several hosts, the program on registered buffers has messages between them, and empty messages inside each
-host in place of the barrier (`pycoll.compiler.host_gets`).
+host instead of the barrier (`pycoll.compiler.host_gets`).
 
 What a rank stored before it sent a message is visible to a rank that has received it, directly or through other ranks:
 MPI and the mailboxes order loads and stores around messages.

@@ -59,7 +59,7 @@ class Activity(NamedTuple):
     local: bool
 
     def measured(self, measure: Measure, rank: int, size: int) -> Activity:
-        """Return the activity of a rank with distances in place of partners."""
+        """Return the activity of a rank with distances instead of partners."""
         far = [tuple(sorted(measure.distance(rank, peer, size) for peer in peers)) for peers in self[:2]]
         return self._replace(sends=far[0], receives=far[1])
 
@@ -135,8 +135,8 @@ def _column(film: Film, index: int, column: list[Band], shares: list[float], wid
         box = {"x": 1, "y": top + 0.5, "width": width - 2, "height": height - 1, "rx": 2}
         yield tag("rect", *_hint(film, index, band), class_=band.kind, **box)
         if width == WIDTH:
-            place = {"x": (width - BAR) / 2, "y": top + height / 2 + 3.5}
-            yield tag("text", words(band.text), class_="act", text_anchor="middle", **place)
+            middle = {"x": (width - BAR) / 2, "y": top + height / 2 + 3.5}
+            yield tag("text", words(band.text), class_="act", text_anchor="middle", **middle)
     top = TOP
     for done, group in groupby(shares):
         height = len(list(group)) * ROW

@@ -20,7 +20,7 @@ CHECK = "M-2.6 0.2L-0.8 2L2.6 -1.8"
 
 
 class Drawing:
-    """All frames of a film with few ranks.  They have the same size, so that a player can show them in one place.
+    """All frames of a film with few ranks.  They have the same size, so that a player can show one after another.
 
     The heights of blocks are in proportion to their bytes, also between this film and those `beside` it.
     """

@@ -32,7 +32,7 @@ def direct(rank: int, neighbors: Neighbors, block_of: BlockOf) -> Schedule:
 def combining(rank: int, neighbors: Neighbors) -> Schedule:
     """Blocks travel dimension by dimension, and those for one direction are one message.
 
-    In two dimensions with corners, a rank sends 4 messages in place of 8; in three, 6 in place of 26.  It needs a grid
+    In two dimensions with corners, a rank sends 4 messages instead of 8; in three, 6 instead of 26.  It needs a grid
     or a communicator of `Cartcomm.Create_neighborhood`, whose ranks know which blocks pass through them, and blocks of
     equal lengths.
 

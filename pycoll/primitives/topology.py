@@ -206,11 +206,11 @@ def _splitting(domains: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
 def _coordinates(
     ranks: Sequence[int], domains: list[tuple[int, ...]], before: tuple[int, ...]
 ) -> dict[tuple[int, ...], int]:
-    """Return the rank at each place of a grid: the numbers of its domains in the domain above, and of the rank."""
+    """Return the rank at all coordinates of a grid: numbers of its domains in the domain above, and of the rank."""
     found: dict[tuple[int, ...], int] = {}
     for number, group in enumerate(_groups(ranks, domains, len(before))):
-        place = (*before, number)
-        found |= _coordinates(group, domains, place) if len(before) < len(domains[0]) else {place: group[0]}
+        coordinates = (*before, number)
+        found |= _coordinates(group, domains, coordinates) if len(before) < len(domains[0]) else {coordinates: group[0]}
     return found
 
 

@@ -190,7 +190,7 @@ def shrink(comm: MPI.Intracomm) -> MPI.Intracomm:
     ranks = ranks_in(child, comm)
     numbers: dict[int, int] = {}
     hosts = tuple(numbers.setdefault(known.facts.hosts[rank], len(numbers)) for rank in ranks)
-    facts = replace(known.facts, hosts=hosts, places=tuple(known.facts.places[rank] for rank in ranks))
+    facts = replace(known.facts, hosts=hosts, domains=tuple(known.facts.domains[rank] for rank in ranks))
     choices = Choices()
     choices.update(known.choices)
     _register(child, private, facts, choices)

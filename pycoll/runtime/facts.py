@@ -11,9 +11,9 @@ from mpi4py import MPI
 
 from ..arguments.device_arrays import gpu_possible
 from ..base import settings
+from ..base.domains import KINDS, UNKNOWN, VARIABLE, domains
 from ..base.errors import MismatchError
 from ..base.numbers import ranks_named
-from ..base.places import KINDS, UNKNOWN, VARIABLE, place
 from ..base.user_warnings import warn
 from ..base.version import __version__
 from ..schedule.registry import own_algorithms, own_digest
@@ -36,7 +36,7 @@ def facts_of(private: MPI.Intracomm) -> CommFacts:
     may_be_native = settings.NATIVE and MPI.Query_thread() == MPI.THREAD_MULTIPLE
     digest = file.digest if file else 0
     on_gpu = gpu_possible()
-    where, misplaced = _place()
+    own, problem = _domains()
     mine = np.array(
         [
             zlib.crc32(name) << 31 ^ zlib.crc32(name[::-1]),  # 63 bits
@@ -48,8 +48,8 @@ def facts_of(private: MPI.Intracomm) -> CommFacts:
             own_digest(),
             not why_unusable(),
             zlib.crc32(__version__.encode()),
-            bool(misplaced),
-            *where,
+            bool(problem),
+            *own,
         ]
     )
     table = np.empty((private.size, len(mine)), np.int64)
@@ -58,7 +58,7 @@ def facts_of(private: MPI.Intracomm) -> CommFacts:
     if table[:, 9].any():
         ranks = np.flatnonzero(table[:, 9]).tolist()
         private.Free()
-        raise ValueError(misplaced or f"{VARIABLE} of {ranks_named(ranks)} is not of the form socket=0,numa=0,l3=0")
+        raise ValueError(problem or f"{VARIABLE} of {ranks_named(ranks)} is not of the form socket=0,numa=0,l3=0")
     if problem := _difference(private, table[:, 8], table[:, 6]):
         private.Free()
         raise MismatchError(problem)
@@ -73,7 +73,7 @@ def facts_of(private: MPI.Intracomm) -> CommFacts:
         core=bool(table[:, 7].all()),
         native=bool(table[:, 3].all()),
         cores=int(table[:, 5].min()),
-        places=tuple(map(tuple, table[:, 10:].tolist())),
+        domains=tuple(map(tuple, table[:, 10:].tolist())),
     )
     warn_once(unknown_variables())
     warn_once(unusable)  # after the exchange, since the caller may turn warnings into errors
@@ -82,10 +82,10 @@ def facts_of(private: MPI.Intracomm) -> CommFacts:
     return facts
 
 
-def _place() -> tuple[tuple[int, ...], str]:
+def _domains() -> tuple[tuple[int, ...], str]:
     """The domains of this process, and what is wrong with those that were given, which all ranks have to know."""
     try:
-        return place(), ""
+        return domains(), ""
     except ValueError as error:
         return (UNKNOWN,) * len(KINDS), str(error)
 

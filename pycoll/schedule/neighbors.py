@@ -100,19 +100,19 @@ def _numbered(ranks: Sequence[int]) -> list[tuple[int, int]]:
 
 def grid_neighbors(dims: Sequence[int], periods: Sequence[bool]) -> list[Neighbors]:
     """Return the edges of each rank of a grid, whose last dimension varies fastest."""
-    places = list(product(*map(range, dims)))
-    ranks = {place: rank for rank, place in enumerate(places)}
+    grid = list(product(*map(range, dims)))
+    ranks = {coords: rank for rank, coords in enumerate(grid)}
 
-    def beside(place: tuple[int, ...], dimension: int, step: int) -> int:
-        moved = list(place)
+    def beside(coords: tuple[int, ...], dimension: int, step: int) -> int:
+        moved = list(coords)
         moved[dimension] += step
         if periods[dimension]:
             moved[dimension] %= dims[dimension]
         return ranks.get(tuple(moved), -1)
 
     found = []
-    for rank, place in enumerate(places):
-        around = [beside(place, dimension, step) for dimension in range(len(dims)) for step in (-1, 1)]
+    for rank, coords in enumerate(grid):
+        around = [beside(coords, dimension, step) for dimension in range(len(dims)) for step in (-1, 1)]
         found.append(neighbors(rank, around, around, grid=True))
     return found
 

@@ -75,11 +75,11 @@ def symmetric_rounds(algorithm: Algorithm, size: int, checked: Iterable[int]) ->
     for rank in checked:
 
         @cache
-        def place(number: int, rank: int = rank) -> int:
+        def shifted(number: int, rank: int = rank) -> int:
             return number // size * size + moved(number % size, rank, sides)
 
-        def follow(move: Described, place: Callable[[int], int] = place) -> Described:
-            return Described(move.kind, place(move.peer), move.blocks if fixed else sorted(map(place, move.blocks)))
+        def follow(move: Described, shifted: Callable[[int], int] = shifted) -> Described:
+            return Described(move.kind, shifted(move.peer), move.blocks if fixed else sorted(map(shifted, move.blocks)))
 
         if described(algorithm, rank, size) != [[follow(move) for move in moves] for moves in first]:
             raise NotSymmetric(f"{algorithm} on {size} ranks is not symmetric: the rounds of rank {rank} do not follow")

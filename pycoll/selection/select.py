@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from ..base.places import KINDS, UNKNOWN
+from ..base.domains import KINDS, UNKNOWN
 from ..schedule.registry import NATIVE, NEIGHBORHOODS, Algorithm, Hosts, algorithms_of, find
 from .choices import Choices, algorithm_from_environment
 from .rules import PACKED, REGISTERED_FROM, choose, native_up_to, slots_up_to
@@ -67,7 +67,9 @@ class CommFacts:
     core: bool = False  # all ranks run programs in the compiled core
     native: bool = False  # no rank has set PYCOLL_NATIVE=0, and all have MPI_THREAD_MULTIPLE
     cores: int = 1  # of the host with the fewest
-    places: tuple[tuple[int, ...], ...] = ()  # the domains of each rank, as in `pycoll.base.places`; none if not known
+    domains: tuple[
+        tuple[int, ...], ...
+    ] = ()  # the domains of each rank, as in `pycoll.base.domains`; none if not known
 
     @property
     def size(self) -> int:
@@ -125,10 +127,10 @@ class CommFacts:
 
     def _domains(self, level: str) -> Sequence[int]:
         """A number for each rank, the same in each domain; a host whose domains are not known is one domain."""
-        if level == "node" or not self.places:
+        if level == "node" or not self.domains:
             return self.hosts
         kind = KINDS.index(level)
-        found = [(host, place[kind]) for host, place in zip(self.hosts, self.places)]
+        found = [(host, own[kind]) for host, own in zip(self.hosts, self.domains)]
         unknown = {host for host, number in found if number == UNKNOWN}
         numbers: dict[tuple[int, int], int] = {}
         return [

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base import settings
 from ..base.callable_module import make_callable
-from ..base.places import KINDS
+from ..base.domains import KINDS
 from ..primitives.direct import find_schedule
 from ..schedule.endless import timed
 from ..schedule.moves import Blocks, Round
@@ -150,7 +150,7 @@ def simulate(
     offsets : sequence of tuple of int, optional
         The positions of the neighbors in the grid, relative to a rank; by default both in each dimension.
     edges : sequence of tuple of int, optional
-        Between neighbors: the edges of a graph, each from one rank to another, in place of a grid.
+        Between neighbors: the edges of a graph, each from one rank to another, instead of a grid.
 
     Returns
     -------
@@ -201,7 +201,7 @@ def simulate(
         from ..selection.select import CommFacts  # which the playground does not have
 
         domains = _domains(host_of or tuple(range(ranks)), int(domains_per_host))
-        facts = CommFacts(without_domains(domains), places=tuple((domain,) * len(KINDS) for _, domain in domains))
+        facts = CommFacts(without_domains(domains), domains=tuple((domain,) * len(KINDS) for _, domain in domains))
         placed, seen = domains, facts.hosts_for(chosen)
     delays = {} if delays is None else delays
     _check_root(root, ranks)

@@ -225,11 +225,11 @@ cdef inline int schedule(Queue *queue, double time, int32_t kind, int32_t target
     """Schedule an event."""
     cdef int32_t number = take(&queue.events)
     cdef Event *event = <Event *>queue.events.elements + number
-    cdef int32_t *place = recent(queue, time)
+    cdef int32_t *slot = recent(queue, time)
     cdef Bucket *bucket
     event.next, event.kind, event.target = NONE, kind, target
-    if place[0] != NONE:
-        bucket = <Bucket *>queue.buckets.elements + place[0]
+    if slot[0] != NONE:
+        bucket = <Bucket *>queue.buckets.elements + slot[0]
         if bucket.time == time:
             if bucket.first == NONE:  # its last event is being handled
                 bucket.first = number
@@ -237,10 +237,10 @@ cdef inline int schedule(Queue *queue, double time, int32_t kind, int32_t target
                 (<Event *>queue.events.elements)[bucket.last].next = number
             bucket.last = number
             return 0
-    place[0] = take(&queue.buckets)
-    bucket = <Bucket *>queue.buckets.elements + place[0]
+    slot[0] = take(&queue.buckets)
+    bucket = <Bucket *>queue.buckets.elements + slot[0]
     bucket.first, bucket.last, bucket.time = number, number, time
-    return push(queue, time, place[0])
+    return push(queue, time, slot[0])
 
 
 cdef inline int push(Queue *queue, double time, int32_t bucket) except -1 nogil:
@@ -287,12 +287,12 @@ cdef inline int32_t pop(Queue *queue) noexcept nogil:
 cdef inline bint next_event(Queue *queue, int32_t number, Event *event) noexcept nogil:
     """Take the next event out of a bucket; give the bucket back and return False if it is empty."""
     cdef Bucket *bucket = <Bucket *>queue.buckets.elements + number
-    cdef int32_t *place
+    cdef int32_t *slot
     cdef int32_t first = bucket.first
     if first == NONE:
-        place = recent(queue, bucket.time)
-        if place[0] == number:
-            place[0] = NONE
+        slot = recent(queue, bucket.time)
+        if slot[0] == number:
+            slot[0] = NONE
         give_back(&queue.buckets, number)
         return False
     event[0] = (<Event *>queue.events.elements)[first]

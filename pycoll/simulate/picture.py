@@ -168,10 +168,10 @@ def _dragonfly(topology: Dragonfly) -> tuple[Nodes, Ends]:
     inner = max(outer - STEP, count * SIZE * 1.3 / (2 * math.pi))
     nodes = {}
     for router in range(topology.groups * topology.routers):
-        place = router + router // topology.routers
-        nodes[f"router {router}"] = Node(*_around(place, count, inner), str(router), "switch")
+        position = router + router // topology.routers
+        nodes[f"router {router}"] = Node(*_around(position, count, inner), str(router), "switch")
         for number in range(topology.width):
-            beside = place + (number - (topology.width - 1) / 2) / topology.width
+            beside = position + (number - (topology.width - 1) / 2) / topology.width
             host = router * topology.width + number
             nodes[f"host {host}"] = Node(*_around(beside, count, inner + STEP), str(host))
 

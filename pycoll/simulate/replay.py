@@ -54,11 +54,11 @@ def predictions(trace: Trace, network: Network) -> list[Prediction]:
 def _predicted(trace: Trace, members: dict[int, TracedCollective], network: Network) -> Iterator[Prediction]:
     """Simulate a collective; yield nothing if messages lack their other ends."""
     numbers = sorted(members)
-    place = {number: index for index, number in enumerate(numbers)}
+    index_of = {number: index for index, number in enumerate(numbers)}
     names = [trace.ranks[number].about["host"] for number in numbers]
     hosts = tuple(names.index(name) for name in names)
     begin = min(one.begin for one in members.values())
-    rounds = [_rounds(members[number].program, place) for number in numbers]
+    rounds = [_rounds(members[number].program, index_of) for number in numbers]
     starts = [(members[number].begin - begin) / 1e9 for number in numbers]
     ends = outcome_of(rounds, Cluster(network, len(numbers), hosts), _together, UNCUT, starts).ends
     if not any(map(math.isnan, ends)):
@@ -70,7 +70,7 @@ def _together(blocks: Blocks) -> int:
     return sum(blocks)  # type: ignore[arg-type]  # a block stands for its bytes
 
 
-def _rounds(program: TracedProgram, place: dict[int, int]) -> Iterator[Round]:
+def _rounds(program: TracedProgram, index_of: dict[int, int]) -> Iterator[Round]:
     """Yield the recorded rounds: the messages of each, and then its combinations."""
     messages: dict[int, dict[int, Move]] = defaultdict(dict)
     local: dict[int, list[Move]] = defaultdict(list)
@@ -79,7 +79,7 @@ def _rounds(program: TracedProgram, place: dict[int, int]) -> Iterator[Round]:
             message = program.messages[concerns]
             blocks = [message.nbytes] if message.nbytes else []
             move = Send if message.outgoing else Recv
-            messages[number][concerns] = move(place[message.peer], blocks)
+            messages[number][concerns] = move(index_of[message.peer], blocks)
         elif what == "combine":
             local[number].append(Combine(0, concerns or 0))
     for number in sorted({*messages, *local}):

@@ -42,7 +42,7 @@ YIELDS = f"{defined('PATIENCE', 'waiting.pyx') / 1e6:g} ms"
 EVENTS = size_label(settings.EVENTS * EVENT.size)
 STATED = {
     "docs/guide/selection.md": [
-        f"in place of the size in the rules ({size_label(REGISTERED_FROM)})",
+        f"instead of the size in the rules ({size_label(REGISTERED_FROM)})",
         f"is within {AS_GOOD - 1:.0%} of the fastest",
     ],
     "docs/guide/zh/selection.md": [

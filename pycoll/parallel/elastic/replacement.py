@@ -1,4 +1,4 @@
-"""New processes in place of those that have failed."""
+"""New processes instead of those that have failed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def replace(comm: pycoll.Comm, missing: int) -> pycoll.Comm:
 
 
 def replaces() -> bool:
-    """Whether this process takes the place of one that has failed."""
+    """Whether this process replaces one that has failed."""
     return _REPLACES in os.environ and MPI.Comm.Get_parent() != MPI.COMM_NULL
 
 

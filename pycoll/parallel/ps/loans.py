@@ -1,7 +1,7 @@
 """Loans: a worker lends vectors in registered memory to a server, instead of sending them.
 
 A worker that pushes sends the positions of its vectors.  Until the server answers, the vectors belong to the server: it
-reads the gradient there, and writes its answer to the same place.  So the two ranks exchange only the short messages
+reads the gradient there, and writes its answer over it.  So the two ranks exchange only the short messages
 that say "pushed" and "answered"; these order the loads and stores as well, see `pycoll.runtime.registered_calls`.
 
 Vectors that a server cannot see have the position -1.  They are sent as messages.

@@ -73,7 +73,7 @@ class Server:
     `values` are the parameters in its range, one vector for each dtype.  Without an `optimizer` they do not change, and
     workers get averaged gradients.  `workers` lists the ranks of each worker; the first rank pushes and pulls.
     `clocks` counts the steps of each worker whose gradients have been received.  Gradients in memory that this rank can
-    see are not received, and the answers are written to their place.  `steps` counts the steps of the slowest worker
+    see are not received, and the answers are written over them.  `steps` counts the steps of the slowest worker
     whose gradients have been applied, also those before the workers left.  `updated` is called after each update.
     """
 

@@ -129,24 +129,24 @@ def _add_nodes(nodes: list[Node], moves: list[tuple[int, Json]], rank: int, mess
     for message in messages:
         fields, attributes = decoded(message), _attributes(message, ATTRIBUTES)
         key, kind = next(numbers(fields[ID]), 0), next(numbers(fields[TYPE]), 0)
-        place = f"node {key} ({text(fields[NAME])})"
+        location = f"node {key} ({text(fields[NAME])})"
         if key in ids:
             raise ValueError(f"rank {rank} has two nodes {key}")
         ids[key] = len(nodes)
-        node = Node(rank, place, after=[*numbers(fields[CONTROL]), *numbers(fields[DATA])])
+        node = Node(rank, location, after=[*numbers(fields[CONTROL]), *numbers(fields[DATA])])
         if kind in WAYS:
             node.way, peer = WAYS[kind]
             missing = [name for name in (peer, "comm_size") if not isinstance(attributes.get(name), int)]
             if missing:
-                raise ValueError(f"rank {rank}, {place}: it has no attribute {missing[0]}")
+                raise ValueError(f"rank {rank}, {location}: it has no attribute {missing[0]}")
             node.peer, node.size, node.tag = attributes[peer], attributes["comm_size"], attributes.get("comm_tag") or 0
         elif kind == 7:
-            raise ValueError(f"rank {rank}, {place}: a collective has no messages that could be checked")
+            raise ValueError(f"rank {rank}, {location}: a collective has no messages that could be checked")
         nodes.append(node)
         moves.append((kind, attributes))
     for node in nodes[first:]:
         if unknown := {*node.after} - ids.keys():
-            raise ValueError(f"rank {rank}, {node.place}: it depends on node {min(unknown)}, which does not exist")
+            raise ValueError(f"rank {rank}, {node.location}: it depends on node {min(unknown)}, which does not exist")
         node.after = [ids[each] for each in node.after]
 
 
@@ -159,7 +159,7 @@ def _rounds(nodes: Sequence[Node], moves: Sequence[tuple[int, Json]], rank: int)
     for here, (node, (kind, attributes)) in enumerate(zip(nodes, moves)):
         if node.rank != rank:
             continue
-        where = f"rank {rank}, {node.place}"
+        where = f"rank {rank}, {node.location}"
         if "pycoll_move" not in attributes:
             if kind != COMPUTE or node.after != [last] or "reduce" not in rounds[-1][-1]:
                 raise ValueError(f"{where}: it has no attribute pycoll_move")

@@ -67,30 +67,30 @@ def _nodes(text: str) -> tuple[list[Node], int]:
     ranks, rank = 0, -1
     for number, line in enumerate(text.splitlines(), 1):
         line = line.partition("//")[0].strip()
-        place = f"line {number}"
+        location = f"line {number}"
         if match := re.fullmatch(r"num_ranks\s+(\d+)", line):
             ranks = int(match[1])
         elif match := re.fullmatch(r"rank\s+(\d+)\s*\{", line):
             rank, labels = int(match[1]), {}
             if rank >= ranks or any(node.rank == rank for node in nodes):
-                raise ValueError(f"{place}: rank {rank} is not one of {ranks} ranks, or has two schedules")
+                raise ValueError(f"{location}: rank {rank} is not one of {ranks} ranks, or has two schedules")
         elif line == "}":
             rank = -1
         elif line and rank < 0:
-            raise ValueError(f"{place}: {line!r} belongs to no rank")
+            raise ValueError(f"{location}: {line!r} belongs to no rank")
         elif match := _OPERATION.fullmatch(line):
             label, way, size, peer, tag = match.groups()
             if label:
                 labels[label] = len(nodes)
             given = (way, int(peer), int(tag or 0), int(size)) if way else ()
-            nodes.append(Node(rank, f"{place} ({line.partition(':')[2].strip() or line})", *given))
+            nodes.append(Node(rank, f"{location} ({line.partition(':')[2].strip() or line})", *given))
         elif match := _NEEDS.fullmatch(line):
             if missing := {match[1], match[3]} - labels.keys():
-                raise ValueError(f"{place}: rank {rank} has no operation {min(missing)}")
+                raise ValueError(f"{location}: rank {rank} has no operation {min(missing)}")
             node = nodes[labels[match[1]]]
             (node.after if match[2] == "requires" else node.after_start).append(labels[match[3]])
         elif line:
-            raise ValueError(f"{place}: {line!r} is not a line of GOAL")
+            raise ValueError(f"{location}: {line!r} is not a line of GOAL")
     if ranks < 1 or rank >= 0:
         raise ValueError("num_ranks is missing" if ranks < 1 else f"the schedule of rank {rank} has no end")
     return nodes, ranks

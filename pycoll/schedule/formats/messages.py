@@ -20,10 +20,10 @@ Way = tuple[int, int, int]  # a sender, a receiver and a tag
 
 @dataclass
 class Node:
-    """A node of the graph of a rank; `place` tells where it is in the file."""
+    """A node of the graph of a rank; `location` tells where it is in the file."""
 
     rank: int
-    place: str
+    location: str
     way: str = ""  # send or recv
     peer: int = -1
     tag: int = 0
@@ -34,8 +34,8 @@ class Node:
 
 def check_messages(nodes: Sequence[Node], ranks: int) -> int:
     """Return the number of messages; raise ValueError if one has no partner, or if there is a deadlock."""
-    starts = [Operation(each.rank, each.place) for each in nodes]
-    ends = [Operation(each.rank, each.place, after=[number]) for number, each in enumerate(nodes)]
+    starts = [Operation(each.rank, each.location) for each in nodes]
+    ends = [Operation(each.rank, each.location, after=[number]) for number, each in enumerate(nodes)]
     for number, node in enumerate(nodes):
         starts[number].after += [each + len(nodes) for each in node.after] + node.after_start
     sends, receives = (_by_way(nodes, ranks, way) for way in ("send", "recv"))
@@ -49,7 +49,7 @@ def check_messages(nodes: Sequence[Node], ranks: int) -> int:
     before = happening_before([*starts, *ends], in_order([*starts, *ends]))
     for one, other in in_turn:
         if not all(before[other] >> needed & 1 for needed in starts[one].after):
-            both = f"rank {nodes[one].rank}, {nodes[one].place} and {nodes[other].place}"
+            both = f"rank {nodes[one].rank}, {nodes[one].location} and {nodes[other].location}"
             raise ValueError(f"race: {both} have one tag, and it is not known which of them starts first")
     return len(pairs)
 
@@ -60,7 +60,7 @@ def _by_way(nodes: Sequence[Node], ranks: int, way: str) -> dict[Way, list[int]]
     for number, node in enumerate(nodes):
         if node.way == way:
             if not 0 <= node.peer < ranks or node.peer == node.rank:
-                raise ValueError(f"rank {node.rank}, {node.place}: {node.peer} is not another one of {ranks} ranks")
+                raise ValueError(f"rank {node.rank}, {node.location}: {node.peer} is not another one of {ranks} ranks")
             source, to = (node.rank, node.peer) if way == "send" else (node.peer, node.rank)
             found[source, to, node.tag].append(number)
     return found
@@ -71,9 +71,9 @@ def _matched(nodes: Sequence[Node], way: Way, sends: list[int], receives: list[i
         number = min(len(sends), len(receives))
         here, peer, verb = (sends, way[1], "receives") if len(sends) > number else (receives, way[0], "sends")
         node = nodes[here[number]]
-        raise ValueError(f"rank {node.rank}, {node.place}: a message that rank {peer} never {verb}")
+        raise ValueError(f"rank {node.rank}, {node.location}: a message that rank {peer} never {verb}")
     for pair in zip(sends, receives):
-        one, other = (f"rank {nodes[each].rank}, {nodes[each].place}: {nodes[each].size} bytes" for each in pair)
+        one, other = (f"rank {nodes[each].rank}, {nodes[each].location}: {nodes[each].size} bytes" for each in pair)
         if nodes[pair[0]].size != nodes[pair[1]].size:
             raise ValueError(f"a message has two sizes: {one}; {other}")
     return [*zip(sends, receives)]

@@ -31,7 +31,7 @@ from xml.etree import ElementTree
 
 from ..moves import Combine, Copy, Recv, Reduce, Send
 from .cells import INPUT, OUTPUT, Cell
-from .plan import Places, Plan, runs
+from .plan import Allocation, Plan, runs
 
 Place = tuple[int, int]  # a thread block and a step
 
@@ -97,15 +97,17 @@ def _range(cell: Cell | None, count: int) -> list[Cell]:
 
 def write(plan: Plan) -> str:
     """Return the XML text of an algorithm."""
-    places = Places(plan, "MSCCL")
-    gpus = [_gpu(plan, places, rank) for rank in range(plan.ranks)]
-    sizes = {"i_chunks": places.size(INPUT), "o_chunks": places.size(OUTPUT)}
+    allocation = Allocation(plan, "MSCCL")
+    gpus = [_gpu(plan, allocation, rank) for rank in range(plan.ranks)]
+    sizes = {"i_chunks": allocation.size(INPUT), "o_chunks": allocation.size(OUTPUT)}
     name, coll = plan.algorithm.name, plan.algorithm.primitive.name
     fields = {"name": name, "proto": "Simple", "nchannels": 1, "nchunksperloop": max(sizes.values())}
-    fields |= {"ngpus": plan.ranks, "coll": coll, "inplace": int(places.buffers.in_place)}
+    fields |= {"ngpus": plan.ranks, "coll": coll, "inplace": int(allocation.buffers.in_place)}
     root = ElementTree.Element("algo", _texts(fields))
     for rank, gpu in enumerate(gpus):
-        element = ElementTree.SubElement(root, "gpu", _texts({"id": rank, **sizes, "s_chunks": places.scratch[rank]}))
+        element = ElementTree.SubElement(
+            root, "gpu", _texts({"id": rank, **sizes, "s_chunks": allocation.scratch[rank]})
+        )
         for number, block in enumerate(gpu.blocks):
             attributes = {"id": number, "send": block.send, "recv": block.recv, "chan": 0}
             tb = ElementTree.SubElement(element, "tb", _texts(attributes))
@@ -132,24 +134,24 @@ def _attributes(at: int, step: _Step) -> dict[str, Any]:
     }
 
 
-def _gpu(plan: Plan, places: Places, rank: int) -> _Gpu:
+def _gpu(plan: Plan, allocation: Allocation, rank: int) -> _Gpu:
     gpu = _Gpu()
     for moves in plan.rounds[rank]:
         for move in sorted(moves, key=lambda move: not isinstance(move, Send)):
             match move:
                 case Send(peer, blocks):
-                    pairs = [(places.cell(rank, block), places.cell(peer, block)) for block in blocks]
+                    pairs = [(allocation.cell(rank, block), allocation.cell(peer, block)) for block in blocks]
                     for cell, _, count in runs(pairs):
                         gpu.add(_Step("s", cell, None, count), send=peer)
                 case Recv(peer, blocks) | Reduce(peer, blocks):
-                    pairs = [(places.cell(peer, block), places.cell(rank, block)) for block in blocks]
+                    pairs = [(allocation.cell(peer, block), allocation.cell(rank, block)) for block in blocks]
                     for _, cell, count in runs(pairs):
                         reduces = isinstance(move, Reduce)
                         gpu.add(_Step("rrc" if reduces else "r", cell if reduces else None, cell, count), recv=peer)
                 case Copy(block, to):
-                    gpu.add(_Step("cpy", places.cell(rank, block), places.cell(rank, to), 1))
+                    gpu.add(_Step("cpy", allocation.cell(rank, block), allocation.cell(rank, to), 1))
                 case Combine(block, into):
-                    gpu.add(_Step("re", places.cell(rank, block), places.cell(rank, into), 1))
-    for source, cell in places.last_copies(rank):
+                    gpu.add(_Step("re", allocation.cell(rank, block), allocation.cell(rank, into), 1))
+    for source, cell in allocation.last_copies(rank):
         gpu.add(_Step("cpy", source, cell, 1))
     return gpu

@@ -70,7 +70,7 @@ class _Reader:
                 first = operation.assignments[0]
                 cell = next(cell for cell in (*first.to, *first.of) if cell.buffer in SIZES)
                 chunks = f"{cell}" if count == 1 else f"{count} chunks from {cell}"
-                operation.place = f"thread block {number}, step {at} ({kind} {chunks})"
+                operation.location = f"thread block {number}, step {at} ({kind} {chunks})"
 
     def peer(self, tb: Element, way: str, operation: Operation) -> int:
         peer = _number(tb, way, -1)
@@ -120,7 +120,7 @@ class _Reader:
         for way in {*self.sends, *self.receives}:
             sends, receives = self.sends[way], self.receives[way]
             for kind, steps in (("send", sends), ("receive", receives)):
-                blocks = {self.operations[here].place.partition(",")[0] for here, _ in steps}
+                blocks = {self.operations[here].location.partition(",")[0] for here, _ in steps}
                 if len(blocks) > 1:
                     where = f"rank {way[0 if kind == 'send' else 1]}: {' and '.join(sorted(blocks))}"
                     raise ValueError(f"{where} both {kind} between ranks {way[0]} and {way[1]} on channel {way[2]}")

@@ -11,7 +11,7 @@ Operations with a switch (``glres``, ``gstore``) and pipelines are not read.
 
 `write` makes plans of one thread block for each rank.  A message is a ``put`` and a ``signal`` on the sender, and a
 ``wait`` on the receiver.  It goes to scratch memory of its own, from where the receiver copies or reduces it, or to its
-place, if the receiver has not used this before.
+last cell, if the receiver has not used this before.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 from ..moves import Combine, Copy, Recv, Reduce, Send
 from .cells import INPUT, OUTPUT, Cell
-from .plan import Places, Plan, runs
+from .plan import Allocation, Plan, runs
 
 MEMORY = "memory"
 NOP = {"name": "nop"}
@@ -33,7 +33,7 @@ class _Writer:
     """The operations of all ranks."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.places = plan, Places(plan, "MSCCL++")
+        self.plan, self.allocation = plan, Allocation(plan, "MSCCL++")
         self.peers: list[list[int]] = [[] for _ in range(plan.ranks)]
         self.remote: list[list[tuple[int, str]]] = [[] for _ in range(plan.ranks)]
         self.used: list[set[Cell]] = [set() for _ in range(plan.ranks)]
@@ -43,7 +43,7 @@ class _Writer:
     def operations(self) -> list[list[Json]]:
         """Return the operations of each rank."""
         for rank in range(self.plan.ranks):
-            self.used[rank] |= self.places.buffers.start(rank).keys()
+            self.used[rank] |= self.allocation.buffers.start(rank).keys()
             for moves in self.plan.rounds[rank]:
                 self.peers[rank] += [move[0] for move in moves if isinstance(move, (Send, Recv, Reduce))]
                 self.land(rank, moves)
@@ -53,17 +53,17 @@ class _Writer:
         for rank in range(self.plan.ranks):
             for moves in self.plan.rounds[rank]:
                 self.add_round(rank, moves, taken, received)
-            self.add(rank, [self.local("copy", [source], to) for source, to in self.places.last_copies(rank)])
+            self.add(rank, [self.local("copy", [source], to) for source, to in self.allocation.last_copies(rank)])
         return self.ops
 
     def land(self, rank: int, moves: Any) -> None:
         """Choose the cells of the messages that a rank receives."""
         for move in moves:
             blocks = move.blocks if isinstance(move, (Send, Recv, Reduce)) else move[:2]
-            cells = [self.places.cell(rank, block) for block in blocks]
+            cells = [self.allocation.cell(rank, block) for block in blocks]
             if isinstance(move, (Recv, Reduce)):
                 free = isinstance(move, Recv) and self.used[rank].isdisjoint(cells) and len({*cells}) == len(cells)
-                self.landing[move.source, rank].append(cells if free else [self.places.new(rank) for _ in cells])
+                self.landing[move.source, rank].append(cells if free else [self.allocation.new(rank) for _ in cells])
             self.used[rank] |= {*cells}
 
     def add(self, rank: int, operations: list[Json]) -> None:
@@ -78,19 +78,22 @@ class _Writer:
                 case Send(peer, blocks):
                     cells = self.landing[rank, peer][taken[rank, peer]]
                     taken[rank, peer] += 1
-                    pairs = [(self.places.cell(rank, block), cell) for block, cell in zip(blocks, cells)]
+                    pairs = [(self.allocation.cell(rank, block), cell) for block, cell in zip(blocks, cells)]
                     puts += [self.put(rank, *run) for run in runs(pairs)]
                 case Recv(peer, blocks) | Reduce(peer, blocks):
                     found = self.landing[peer, rank][received[peer, rank]]
                     received[peer, rank] += 1
-                    pairs = [(cell, self.places.cell(rank, block)) for block, cell in zip(blocks, found)]
+                    pairs = [(cell, self.allocation.cell(rank, block)) for block, cell in zip(blocks, found)]
                     for cell, to, count in runs([(cell, to) for cell, to in pairs if cell != to]):
                         name, of = ("re", [to, cell]) if isinstance(move, Reduce) else ("copy", [cell])
                         after += [self.local(name, of, to, count), NOP]
                 case Copy(block, other):
-                    self.add(rank, [self.local("copy", [self.places.cell(rank, block)], self.places.cell(rank, other))])
+                    self.add(
+                        rank,
+                        [self.local("copy", [self.allocation.cell(rank, block)], self.allocation.cell(rank, other))],
+                    )
                 case Combine(block, into):
-                    cells = [self.places.cell(rank, each) for each in (into, block)]
+                    cells = [self.allocation.cell(rank, each) for each in (into, block)]
                     self.add(rank, [self.local("re", cells, cells[0])])
         self.add(rank, puts)
         self.add(rank, self.flags(rank, "signal", [move.to for move in moves if isinstance(move, Send)]))
@@ -126,9 +129,9 @@ def write(plan: Plan) -> str:
         peers, remote = writer.peers[rank], writer.remote[rank]
         channels = [{"channel_type": MEMORY, "channel_ids": [*range(len(peers))]}] if peers else []
         refs = [{"access_channel_type": MEMORY, "remote_buffer_ids": [*range(len(remote))]}] if remote else []
-        sizes = {"input_chunks": writer.places.size(INPUT), "output_chunks": writer.places.size(OUTPUT)}
+        sizes = {"input_chunks": writer.allocation.size(INPUT), "output_chunks": writer.allocation.size(OUTPUT)}
         gpus.append(
-            {"id": rank, **sizes, "scratch_chunks": writer.places.scratch[rank]}
+            {"id": rank, **sizes, "scratch_chunks": writer.allocation.scratch[rank]}
             | {"threadblocks": [{"id": 0, "ops": ops, "channels": channels, "remote_buffer_refs": refs}]}
             | {"channels": [{"channel_type": MEMORY, "connected_to": peers}] if peers else []}
             | {"remote_buffers": [{"rank": r, "type": type, "access_channel_types": [MEMORY]} for r, type in remote]}
@@ -136,6 +139,6 @@ def write(plan: Plan) -> str:
         )
     primitive = plan.algorithm.primitive.name
     head: Json = {"name": plan.algorithm.name, "collective": primitive.replace("_", ""), "protocol": "Simple"}
-    head |= {"inplace": writer.places.buffers.in_place, "reuse_resources": False, "num_threads_per_block": 1024}
+    head |= {"inplace": writer.allocation.buffers.in_place, "reuse_resources": False, "num_threads_per_block": 1024}
     head |= {"use_double_scratch_buffer": False, "buffer_alignment": 16, "min_message_size": 0}
     return json.dumps(head | {"max_message_size": 2**64 - 1, "gpus": gpus}, indent=1) + "\n"

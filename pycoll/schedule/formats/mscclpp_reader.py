@@ -101,7 +101,7 @@ class Reader:
             before = self.gpus[rank]["semaphores"][semaphore]["init_value"]
             released = self.released[rank, semaphore]
             for each in (acquired, released):
-                if len({self.operations[here].place.partition(",")[0] for here in each}) > 1:
+                if len({self.operations[here].location.partition(",")[0] for here in each}) > 1:
                     raise ValueError(f"rank {rank}: several thread blocks compete for semaphore {semaphore}")
             for number, here in enumerate(acquired):
                 if number - before >= len(released):
@@ -154,12 +154,12 @@ class _ThreadBlock:
         else:
             raise ValueError(f"{self.operations[here]}: this operation is not read")
 
-    def add(self, place: str) -> int:
+    def add(self, location: str) -> int:
         """Add an operation, after the last synchronization; return its number."""
         number = len(self.operations)
         before = [self.since[-1]] if self.since else self.sync
         self.operations.append(
-            Operation(self.rank, f"thread block {self.block['id']}, {place}", after=[*self.sync], waits=[*before])
+            Operation(self.rank, f"thread block {self.block['id']}, {location}", after=[*self.sync], waits=[*before])
         )
         self.since.append(number)
         return number
@@ -168,7 +168,7 @@ class _ThreadBlock:
         operation = self.operations[here]
         operation.after += self.since[:-1]
         if op["name"] == "barrier":
-            leave = Operation(self.rank, operation.place, after=[here])
+            leave = Operation(self.rank, operation.location, after=[here])
             self.operations.append(leave)
             calls = self.reader.barriers.setdefault((self.rank, op["barrier_id"]), {})
             calls.setdefault(self.block["id"], []).append((here + 1, op["num_threadblocks"]))
@@ -198,8 +198,8 @@ class _ThreadBlock:
     def background(self, here: int, channel: int, assignments: list[Assignment]) -> int:
         """Add an operation that a channel does after those that it has to do already."""
         lane = [self.lanes[channel]] if channel in self.lanes else []
-        place = f"{self.operations[here].place} in the background"
-        self.operations.append(Operation(self.rank, place, assignments, [*self.sync, *lane], [here]))
+        location = f"{self.operations[here].location} in the background"
+        self.operations.append(Operation(self.rank, location, assignments, [*self.sync, *lane], [here]))
         self.lanes[channel] = len(self.operations) - 1
         return self.lanes[channel]
 
@@ -211,7 +211,9 @@ class _ThreadBlock:
         sizes = {len(cells) for cells in (*sources, *targets)}
         if len(sizes) != 1 or (name in PUTS and len(sources) not in (1, len(targets))):
             raise ValueError(f"{self.operations[here]}: the buffers have different sizes")
-        self.operations[here].place = self.operations[here].place.replace(f"({name})", f"({name} {targets[0][0]})")
+        self.operations[here].location = self.operations[here].location.replace(
+            f"({name})", f"({name} {targets[0][0]})"
+        )
         port = op.get("channel_type") == "port"
         if name in PUTS:
             sources = sources if len(sources) > 1 else sources * len(targets)
@@ -223,7 +225,7 @@ class _ThreadBlock:
                     self.signal(here, op, op["channel_ids"][number], True)
                 self.packets(name, done, [source], [to])
             if name == "pwsf":
-                flush = self.add(f"{self.operations[here].place.partition(', ')[2]}, flush")
+                flush = self.add(f"{self.operations[here].location.partition(', ')[2]}, flush")
                 self.operations[flush].after += [self.lanes[channel] for channel in op["channel_ids"]]
             return
         if port:

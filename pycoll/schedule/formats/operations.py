@@ -39,17 +39,17 @@ class Assignment(NamedTuple):
 
 @dataclass
 class Operation:
-    """An operation of a rank; `place` tells where it is in the file."""
+    """An operation of a rank; `location` tells where it is in the file."""
 
     rank: int
-    place: str
+    location: str
     assignments: list[Assignment] = field(default_factory=list)
     after: list[int] = field(default_factory=list)  # the operations that happen before it, by number
     waits: list[int] = field(default_factory=list)  # those that it waits for without seeing what they wrote
     lacks: str = ""  # what never comes, and it waits for
 
     def __str__(self) -> str:
-        return f"rank {self.rank}, {self.place}"
+        return f"rank {self.rank}, {self.location}"
 
 
 class Value(NamedTuple):

@@ -75,7 +75,7 @@ def plan_of(
     return Plan(algorithm, ranks, root, parts, rounds, nbytes, gamma)
 
 
-class Places:
+class Allocation:
     """The cells of the blocks of each rank, in place if the collective allows it."""
 
     def __init__(self, plan: Plan, format: str) -> None:

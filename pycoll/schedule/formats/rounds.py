@@ -1,9 +1,9 @@
 """From operations on chunks to rounds of moves on blocks.
 
-A cell has a place, and a block has a name, which sender and receiver share.  `Rounds` therefore keeps the name of each
-cell.  A received block keeps the name that it has on the sender, and a copy is only a second cell with this name, until
-one of the two changes.  If a name would stand for two values, a `Copy` gives one of them a new name.  Each move is in
-the first round in which it can be.
+A cell has an address, and a block has a name, which sender and receiver share.  `Rounds` therefore keeps the name of
+each cell.  A received block keeps the name that it has on the sender, and a copy is only a second cell with this name,
+until one of the two changes.  If a name would stand for two values, a `Copy` gives one of them a new name.  Each move
+is in the first round in which it can be.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ pytestmark = pytest.mark.mpi
 
 
 def one_by_one(rank, size, root):
-    place = (rank - root) % size
-    if place > 0:
+    relative = (rank - root) % size
+    if relative > 0:
         yield (Recv((rank - 1) % size, [0]),)
-    if place < size - 1:
+    if relative < size - 1:
         yield (Send((rank + 1) % size, [0]),)
 
 
@@ -82,11 +82,11 @@ def test_versions_of_pycoll_that_differ(comm, monkeypatch):
     attach(comm)
 
 
-def with_domains(places):
+def with_domains(domains):
     """Return a communicator whose ranks are in these NUMA domains."""
     comm = WORLD.Dup()
     channel = attach(comm)
-    channel.facts = replace(channel.facts, places=tuple((0, numa, 0) for numa in places))
+    channel.facts = replace(channel.facts, domains=tuple((0, numa, 0) for numa in domains))
     return comm
 
 
@@ -103,13 +103,13 @@ def test_levels(primitive, nbytes):
 
 
 @pytest.mark.skipif(SIZE == 1, reason="needs two ranks")
-def test_a_wrong_place(monkeypatch):
-    def place():
+def test_domains_of_the_wrong_form(monkeypatch):
+    def domains():
         if RANK == 1:
             raise ValueError("PYCOLL_PLACE='x' is wrong")
         return (0, 0, 0)
 
-    monkeypatch.setattr("pycoll.runtime.facts.place", place)
+    monkeypatch.setattr("pycoll.runtime.facts.domains", domains)
     comm = WORLD.Dup()
     message = "PYCOLL_PLACE='x' is wrong" if RANK == 1 else "PYCOLL_PLACE of rank 1 is not of the form socket=0"
     for _ in range(2):

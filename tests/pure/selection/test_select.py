@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pycoll.base.places import UNKNOWN
+from pycoll.base.domains import UNKNOWN
 from pycoll.schedule.registry import find
 from pycoll.selection.choices import Choices
 from pycoll.selection.select import CommFacts, SelectionKey, select
@@ -27,28 +27,30 @@ def test_neighbors():
     assert select("native", key, facts, Choices(), None).algorithm == "native"
 
 
-PLACES = ((0, 0, 0), (0, 1, 4), (1, 2, 8), (1, 3, 12))  # socket, numa, cache
+DOMAINS = ((0, 0, 0), (0, 1, 4), (1, 2, 8), (1, 3, 12))  # socket, numa, cache
 
 
-def domains(levels, hosts, places=()):
-    facts = CommFacts(hosts, places=places)
+def hosts_for(levels, hosts, domains=()):
+    facts = CommFacts(hosts, domains=domains)
     return facts.hosts_for(find("allreduce", f"hierarchical:levels={levels}"))
 
 
 def test_algorithms_get_the_domains_that_their_names_say():
-    facts = CommFacts((0, 0, 1, 1), places=PLACES)
+    facts = CommFacts((0, 0, 1, 1), domains=DOMAINS)
     assert facts.hosts_for(find("allreduce", "ring")) is None
     assert facts.hosts_for(find("allreduce", "two_level")) == (0, 0, 1, 1)
-    assert domains("node", (0, 0, 1, 1), PLACES) == ((0,), (0,), (1,), (1,))
-    assert domains("node+socket", (0, 0, 0, 0), PLACES) == ((0, 0), (0, 0), (0, 1), (0, 1))
-    assert domains("socket+numa", (0, 0, 0, 0), PLACES) == ((0, 0), (0, 1), (1, 2), (1, 3))
-    assert domains("numa", (0, 0, 1, 1), PLACES[:2] * 2) == ((0,), (1,), (2,), (3,)), "hosts number their own domains"
+    assert hosts_for("node", (0, 0, 1, 1), DOMAINS) == ((0,), (0,), (1,), (1,))
+    assert hosts_for("node+socket", (0, 0, 0, 0), DOMAINS) == ((0, 0), (0, 0), (0, 1), (0, 1))
+    assert hosts_for("socket+numa", (0, 0, 0, 0), DOMAINS) == ((0, 0), (0, 1), (1, 2), (1, 3))
+    assert hosts_for("numa", (0, 0, 1, 1), DOMAINS[:2] * 2) == ((0,), (1,), (2,), (3,)), (
+        "hosts number their own domains"
+    )
 
 
 def test_hosts_whose_domains_are_not_known_are_one_domain():
-    assert domains("node+numa", (0, 0, 1, 1)) == ((0, 0), (0, 0), (1, 1), (1, 1))
-    partly = ((0, UNKNOWN, 0), (0, 1, 4), *PLACES[2:])
-    assert domains("node+numa", (0, 0, 1, 1), partly) == ((0, 0), (0, 0), (1, 1), (1, 2))
+    assert hosts_for("node+numa", (0, 0, 1, 1)) == ((0, 0), (0, 0), (1, 1), (1, 1))
+    partly = ((0, UNKNOWN, 0), (0, 1, 4), *DOMAINS[2:])
+    assert hosts_for("node+numa", (0, 0, 1, 1), partly) == ((0, 0), (0, 0), (1, 1), (1, 2))
 
 
 def test_a_measured_algorithm_that_cannot_run_here(tmp_path):
@@ -57,16 +59,16 @@ def test_a_measured_algorithm_that_cannot_run_here(tmp_path):
     points = {"bcast": [Point(64, {Candidate(name): seconds for name, seconds in times.items()})]}
     tuned = Tuned(tmp_path / "tuning.json", {}, points)
     key = SelectionKey("bcast", 64)
-    facts = CommFacts((0, 0, 0, 0), places=PLACES)
+    facts = CommFacts((0, 0, 0, 0), domains=DOMAINS)
     assert select(None, key, facts, Choices(), tuned).algorithm == "hierarchical:levels=node+numa"
-    uneven = replace(facts, places=(PLACES[0],) * 3 + PLACES[3:])
+    uneven = replace(facts, domains=(DOMAINS[0],) * 3 + DOMAINS[3:])
     assert select(None, key, uneven, Choices(), tuned).reason.startswith("by the rules")
 
 
 def test_a_level_that_splits_a_host_unevenly():
-    uneven = (PLACES[0], PLACES[0], PLACES[0], PLACES[2])
+    uneven = (DOMAINS[0], DOMAINS[0], DOMAINS[0], DOMAINS[2])
     with pytest.raises(ValueError, match="the level numa splits host 0 unevenly, into domains of 3 and 1 ranks"):
-        domains("node+numa", (0, 0, 0, 0), uneven)
-    assert "hierarchical:levels=node+numa" not in CommFacts((0, 0, 0, 0), places=uneven).algorithms_for("bcast")
-    assert "hierarchical:levels=node+numa" in CommFacts((0, 0, 0, 0), places=PLACES).algorithms_for("bcast")
-    assert domains("node", (0, 0, 0, 1), uneven) == ((0,), (0,), (0,), (1,)), "hosts may differ"
+        hosts_for("node+numa", (0, 0, 0, 0), uneven)
+    assert "hierarchical:levels=node+numa" not in CommFacts((0, 0, 0, 0), domains=uneven).algorithms_for("bcast")
+    assert "hierarchical:levels=node+numa" in CommFacts((0, 0, 0, 0), domains=DOMAINS).algorithms_for("bcast")
+    assert hosts_for("node", (0, 0, 0, 1), uneven) == ((0,), (0,), (0,), (1,)), "hosts may differ"

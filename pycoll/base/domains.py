@@ -24,7 +24,7 @@ def given(text: str) -> dict[str, int]:
 
 
 @cache
-def place() -> tuple[int, ...]:
+def domains() -> tuple[int, ...]:
     """Return the number of the domain of each kind; `UNKNOWN` unless the process is bound to the CPUs of one domain.
 
     ``PYCOLL_PLACE`` replaces what the system says.  Raises ValueError if it is not of the form ``socket=0,numa=1``.
@@ -36,7 +36,7 @@ def place() -> tuple[int, ...]:
 def in_words() -> str:
     """Return the domains of this process as text, ``socket 0, numa 1``, or what is wrong."""
     try:
-        known = [f"{kind} {number}" for kind, number in zip(KINDS, place()) if number != UNKNOWN]
+        known = [f"{kind} {number}" for kind, number in zip(KINDS, domains()) if number != UNKNOWN]
     except ValueError as error:
         return str(error)
     return ", ".join(known) or "not bound to a domain of its host"

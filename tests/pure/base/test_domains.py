@@ -2,8 +2,8 @@
 
 import pytest
 
-from pycoll.base import places
-from pycoll.base.places import UNKNOWN, by_system, given
+from pycoll.base import domains
+from pycoll.base.domains import UNKNOWN, by_system, given
 
 
 @pytest.fixture
@@ -68,8 +68,8 @@ def test_what_is_given():
     ],
 )
 def test_the_domains_in_words(monkeypatch, text, expected):
-    monkeypatch.setenv(places.VARIABLE, text)
-    monkeypatch.setattr(places, "_cpus", frozenset)
-    places.place.cache_clear()
-    assert places.in_words() == expected
-    places.place.cache_clear()
+    monkeypatch.setenv(domains.VARIABLE, text)
+    monkeypatch.setattr(domains, "_cpus", frozenset)
+    domains.domains.cache_clear()
+    assert domains.in_words() == expected
+    domains.domains.cache_clear()
