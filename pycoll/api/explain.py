@@ -10,11 +10,10 @@ from mpi4py import MPI
 
 from ..arguments.ops import Operation, OpName, resolve
 from ..compiler.listing import Listing, listing, slot_listing
-from ..compiler.programs import compiled
+from ..compiler.programs import compiled, with_division
 from ..compiler.slots import slot_program
 from ..runtime import native, slots
 from ..runtime.attach import attach
-from ..runtime.bind import with_division
 from ..runtime.channel import Channel
 from ..runtime.dispatch import check_root, check_topology, program_key
 from ..runtime.registered_calls import can_use_registered, uses_registered

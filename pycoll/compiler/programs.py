@@ -9,7 +9,7 @@ from ..schedule.moves import Recv, Round, Send
 from ..schedule.registry import counts_of
 from .layout import layout
 from .lower import compile_rounds
-from .program import Program
+from .program import RECV, Divide, Program, Region
 from .program_key import ProgramKey, longest_message
 
 
@@ -17,6 +17,12 @@ from .program_key import ProgramKey, longest_message
 def compiled(call: ProgramKey) -> Program:
     """Return the program of one rank; no segment ends in the middle of an element."""
     return replace(compile_rounds(rounds_of(call), layout(call), longest_message(call)), name=str(call.algorithm))
+
+
+@lru_cache(maxsize=512)
+def with_division(program: Program, nbytes: int) -> Program:
+    """The program with a division of the receive buffer at the end."""
+    return replace(program, steps=[*program.steps, Divide(Region(RECV, 0, nbytes))])
 
 
 def rounds_of(call: ProgramKey) -> list[Round]:

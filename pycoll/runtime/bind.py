@@ -7,24 +7,20 @@ that run on the GPU.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import lru_cache, partial
 from typing import Any
 
-import numpy as np
 from mpi4py import MPI
 
 from ..arguments.check_buffers import CheckedBuffers
-from ..arguments.memory import address, array_at
-from ..arguments.ops import Operation, bound_division, real_dtype
-from ..base.counters import counted
-from ..compiler.program import RECV, Apply, CopyBytes, Divide, Finish, Program, Region, Start, Step, Wait, is_native
+from ..arguments.memory import address
+from ..arguments.ops import Operation
+from ..compiler.program import Finish, Program, is_native
+from ..compiler.programs import with_division
 from . import native
 from .executable import Begun, PythonSteps
 from .recording import recorder
 from .recording.steps import Tracer
-
-_BYTE = np.dtype(np.uint8)
+from .step_calls import StepBinder
 
 
 def lowered(program: Program, buffers: CheckedBuffers, operation: Operation | None) -> Program:
@@ -32,12 +28,6 @@ def lowered(program: Program, buffers: CheckedBuffers, operation: Operation | No
     if operation and operation.mean and buffers.recv is not None and buffers.count:
         program = with_division(program, buffers.count * buffers.dtype.itemsize)
     return buffers.memory.lowered(program)
-
-
-@lru_cache(maxsize=512)
-def with_division(program: Program, nbytes: int) -> Program:
-    """The program with a division of the receive buffer at the end."""
-    return replace(program, steps=[*program.steps, Divide(Region(RECV, 0, nbytes))])
 
 
 def bind(
@@ -55,7 +45,7 @@ def bind(
     for outgoing, peer, (buffer, start, size), _ in program.messages:
         memory = [MPI.buffer.fromaddress(bases[buffer] + start, size), MPI.BYTE]
         requests.append(Begun(_MessageStart(comm.Isend if outgoing else comm.Irecv, memory, peer, tags)))
-    binder = _Binder(program, bases, requests, buffers.dtype, operation, comm.size)
+    binder = StepBinder(program, bases, requests, buffers.dtype, operation, comm.size)
     marks: dict[int, Any] = {}
     launcher = None
     if is_native(program):
@@ -87,49 +77,6 @@ class _MessageStart:
 
     def __call__(self) -> MPI.Request:
         return self._begin(self._memory, self._peer, self._tag[0])
-
-
-class _Binder:
-    """Binds single steps to calls without arguments."""
-
-    def __init__(
-        self,
-        program: Program,
-        bases: Sequence[int],
-        requests: Sequence[Any],
-        dtype: np.dtype,
-        operation: Operation | None,
-        size: int,
-    ) -> None:
-        self._messages, self._bases, self._requests = program.messages, bases, requests
-        self._dtype, self._operation, self._size = dtype, operation, size
-        # NumPy does not check for overlap if an operand and the result are one object: so one array for each region
-        self._arrays: dict[tuple[Region, np.dtype], np.ndarray] = {}
-
-    def call(self, step: Step) -> Callable[[], object]:
-        """The call that runs a step."""
-        match step:
-            case Wait(number):
-                return self._requests[number].Wait  # type: ignore[no-any-return]
-            case Start(number):
-                message, start = self._messages[number], self._requests[number].Start
-                return counted(start, message.region.size) if message.outgoing else start
-            case Apply(left, right, out):
-                assert self._operation
-                operands = (self._array(region, self._dtype) for region in (left, right, out))
-                return self._operation.binder(self._dtype)(*operands)
-            case CopyBytes(source, to):
-                return partial(np.copyto, self._array(to, _BYTE), self._array(source, _BYTE))
-        assert type(step) is Divide, f"{step} is not a step for the host"
-        # complex numbers as pairs of real numbers, whose rounding does not depend on their addresses
-        mean = self._array(step.region, real_dtype(self._dtype))
-        return bound_division(mean, self._size, mean)
-
-    def _array(self, region: Region, dtype: np.dtype) -> np.ndarray:
-        key = region, dtype
-        if key not in self._arrays:
-            self._arrays[key] = array_at(self._bases[region.buffer] + region.start, region.size, dtype)
-        return self._arrays[key]
 
 
 def _native_call(
