@@ -16,7 +16,7 @@ from .base.command_line import Parser, check_folder, in_words, say_written, unti
 from .base.files import write_bytes
 from .primitives.direct import AND_SUFFIX, find_schedule
 from .schedule.formats import FORMATS, files_written
-from .schedule.formats.plan import Plan, plan_of
+from .schedule.formats.plan import ExportedSchedule, plan_of
 from .schedule.own_file import check, load
 from .schedule.registry import PRIMITIVES, in_order
 from .simulate.network import Network
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     say_written(*files)
 
 
-def _plan(options: argparse.Namespace) -> Plan:
+def _plan(options: argparse.Namespace) -> ExportedSchedule:
     if options.file:
         load(options.file)
     if options.primitive not in PRIMITIVES:

@@ -102,7 +102,7 @@ Arguments = tuple[Any, ...]
 Loop = Callable[[int], None]
 
 
-class Buffers:
+class CallBuffers:
     """Sets of arguments with float32 arrays for one size; with `typed`, as ``[array, count, MPI.FLOAT]``."""
 
     def __init__(
@@ -192,9 +192,9 @@ def measure(
     if call in OBJECTS:
         sets = ours_sets = [objects(comm.size, size, call) for _ in range(SETS)]
     else:
-        sets = ours_sets = Buffers(comm.size, size, call, partial(np.empty, dtype=np.float32), typed).sets
+        sets = ours_sets = CallBuffers(comm.size, size, call, partial(np.empty, dtype=np.float32), typed).sets
         if registered:
-            buffers = Buffers(comm.size, size, call, partial(pycoll.empty, dtype=np.float32, comm=ours), typed)
+            buffers = CallBuffers(comm.size, size, call, partial(pycoll.empty, dtype=np.float32, comm=ours), typed)
             ours_sets = buffers.sets
     grids = list(topologies(comm, ours, call))
     requests: list[Any] = []

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..schedule.diagnosis import Waiting
+from ..schedule.diagnosis import WaitForGraph
 from ..schedule.moves import Schedule
 from ..schedule.proof import Counts, ProofError, prove
 from ..schedule.registry import PRIMITIVES, Algorithm, parameters_of, whole
@@ -25,7 +25,7 @@ class Verdict(NamedTuple):
     proved: bool
     text: str
     line: int | None = None
-    waiting: Waiting | None = None
+    waiting: WaitForGraph | None = None
 
 
 def read(primitive: str, text: str, names: Mapping[str, Any], adapt: Callable[[Algorithm], Algorithm]) -> Algorithm:

@@ -38,7 +38,7 @@ class Columns(NamedTuple):
 
 
 Rows = tuple[int, int]  # the first and the last row
-Span = tuple[float, float]  # the middles of these rows
+Extent = tuple[float, float]  # the middles of these rows
 
 
 class Head(NamedTuple):
@@ -117,7 +117,7 @@ def height(messages: list[DrawnMessage], rightward: bool) -> float:
     return FIRST + RISE * max(far) + LETTERS if far else 0
 
 
-def straight(film: Film, message: DrawnMessage, columns: Columns, start: Span | None, end: Span | None) -> str:
+def straight(film: Film, message: DrawnMessage, columns: Columns, start: Extent | None, end: Extent | None) -> str:
     """Draw a message as a straight arrow between two columns, from and to these heights."""
     return _arrow(film, message, _straight(message, columns, start, end, _thickness(film, message)))
 
@@ -134,7 +134,7 @@ def _arrow(film: Film, message: DrawnMessage, path: str) -> str:
     return tag("g", tag("title", words(sentence(film, message))), line, class_="message")
 
 
-def _straight(message: DrawnMessage, columns: Columns, start: Span | None, end: Span | None, thick: float) -> str:
+def _straight(message: DrawnMessage, columns: Columns, start: Extent | None, end: Extent | None, thick: float) -> str:
     """Return a path between two columns, with a bracket at each end that spans several blocks."""
     sign = 1 if message.to > message.source else -1
     left = columns.x(max(message.source, message.to)) - columns.gutter

@@ -60,7 +60,7 @@ class Frame:
         return say("local") if self.local else str(self.step) if self.step else say("start")
 
 
-class Cell(NamedTuple):
+class DrawnBlock(NamedTuple):
     """A block on a rank: its value, and whether this frame wrote it, it is finished, and it is still needed."""
 
     value: Value
@@ -69,7 +69,7 @@ class Cell(NamedTuple):
     needed: bool
 
 
-State = list[dict[Block, Cell]]  # the cells of each rank
+State = list[dict[Block, DrawnBlock]]  # the cells of each rank
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class Film:
         return [
             [
                 {
-                    block: Cell(
+                    block: DrawnBlock(
                         value,
                         index > 0 and block in self.frames[index].written.get(rank, ()),
                         self.finished(rank, block, blocks),

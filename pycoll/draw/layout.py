@@ -10,7 +10,7 @@ from typing import Any
 from ..schedule.moves import Block
 from ..schedule.neighbors import Edge
 from ..schedule.registry import counts_of
-from .frames import Cell, Film, State
+from .frames import DrawnBlock, Film, State
 from .language import say
 from .names import exchanges, row_name
 
@@ -85,7 +85,7 @@ def _numbered(edges: Sequence[Edge | None]) -> dict[Block, int]:
     return {edge: at for at, edge in enumerate(edges) if edge}
 
 
-def _passing(cells: list[dict[Block, Cell]], fixed: dict[Block, int]) -> Iterator[dict[Block, int]]:
+def _passing(cells: list[dict[Block, DrawnBlock]], fixed: dict[Block, int]) -> Iterator[dict[Block, int]]:
     """Yield for each frame the rows of all other blocks; each keeps the first free row until it is not needed."""
     kept: dict[Block, int] = {}
     for held in cells:

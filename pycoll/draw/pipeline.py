@@ -5,7 +5,7 @@ from __future__ import annotations
 from textwrap import wrap
 
 from ..schedule.pipeline import SCHEDULES, Backward, BackwardInput, BackwardWeights, Forward, MicrobatchWork
-from ..schedule.timeline import Span, Timeline, timeline
+from ..schedule.timeline import Timeline, WorkSpan, timeline
 from .language import say
 from .markup import tag, words
 from .sheet import XMLNS, style
@@ -100,11 +100,11 @@ def _kinds(chart: Timeline) -> list[type[MicrobatchWork]]:
     return [kind for kind in SIGNS if any(isinstance(span.work, kind) for spans in chart.stages for span in spans)]
 
 
-def _label(span: Span) -> str:
+def _label(span: WorkSpan) -> str:
     return f"{SIGNS[type(span.work)]}{span.work.batch}" + (f".{span.work.chunk}" if span.work.chunk else "")
 
 
-def _box(span: Span, top: float, chunks: int) -> str:
+def _box(span: WorkSpan, top: float, chunks: int) -> str:
     """Draw work as a box; later chunks are lighter."""
     width = UNIT * (span.end - span.start)
     left = LABELS + UNIT * span.start

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from ..schedule.moves import Block
 from .arrows import Columns, Rows, arc, height, is_straight, rows, straight
-from .frames import Cell, DrawnMessage, Film
+from .frames import DrawnBlock, DrawnMessage, Film
 from .language import say
 from .layout import RowLayout, layout
 from .markup import tag, words
@@ -94,7 +94,7 @@ class Drawing:
             elif block in self.film.wanted[rank]:
                 yield tag("rect", class_="wanted", x=left, y=self.tops[row], width=self.cell, height=self.tall, rx=3)
 
-    def _cell(self, block: Block, cell: Cell, left: float, top: float) -> str:
+    def _cell(self, block: Block, cell: DrawnBlock, left: float, top: float) -> str:
         """Draw a block with a stripe for each contributor, in the order of combination."""
         contributors = cell.value.contributors
         reduces = self.film.algorithm.primitive.reduces

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .frames import MANY, Cell, Film, Frame
+from .frames import MANY, DrawnBlock, Film, Frame
 from .language import say
 from .layout import layout
 from .matrix import act, share
@@ -46,7 +46,7 @@ def _heading(film: Film, frame: Frame) -> str:
     )
 
 
-def _cell(film: Film, block: object, cell: Cell) -> str:
+def _cell(film: Film, block: object, cell: DrawnBlock) -> str:
     reduces = film.algorithm.primitive.reduces
     name = runs(cell.value.contributors, "+") if reduces else block_name(film, block, ">")
     return f"{name}*" if cell.finished else name if cell.needed else f"({name})"

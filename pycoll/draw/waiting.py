@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from math import cos, hypot, pi, sin
 
-from ..schedule.diagnosis import Waiting
+from ..schedule.diagnosis import WaitForGraph
 from .arrows import marker
 from .language import say
 from .markup import tag
@@ -15,7 +15,7 @@ GAP = 6.0  # between an arrow and a rank
 Point = tuple[float, float]
 
 
-def waiting(found: Waiting) -> str:
+def waiting(found: WaitForGraph) -> str:
     """Return an SVG element and its caption, for a figure; the style sheet of the page colors it."""
     size = len(found.waits)
     node = min(NODE, 0.3 * 2 * pi * AROUND / size)
@@ -31,13 +31,13 @@ def waiting(found: Waiting) -> str:
     return tag("svg", tag("defs", *heads), *arrows, *ranks, **given) + tag("figcaption", caption)
 
 
-def described(found: Waiting) -> str:
+def described(found: WaitForGraph) -> str:
     """Describe the picture."""
     pairs = [(rank, peer) for rank, peers in enumerate(found.waits) for peer in peers or ()]
     return say("comma").join(say("waits", rank=rank, peer=peer) for rank, peer in pairs)
 
 
-def _kind(found: Waiting, rank: int) -> str:
+def _kind(found: WaitForGraph, rank: int) -> str:
     return "cycle" if rank in found.cycle else "finished" if found.waits[rank] is None else "waits"
 
 

@@ -133,7 +133,7 @@ def leave_region(x: Array, comm: MPI.Comm | None = None, sequence: bool = False)
     return pycoll.reduce_scatter(x, np.empty_like(x, shape=(len(x) // ranks, *x.shape[1:])), comm=comm)
 
 
-class Layer(ABC):
+class TensorLayer(ABC):
     """What all layers have.
 
     Attributes
@@ -180,7 +180,7 @@ class Layer(ABC):
         return leave_region(x, self.comm, self._sequence)
 
 
-class Linear(Layer):
+class Linear(TensorLayer):
     """What both linear layers have."""
 
     def __init__(
@@ -301,7 +301,7 @@ class RowParallelLinear(Linear):
         return dy @ self.parameters["weight"].T, partial(self._add, saved, dy)
 
 
-class VocabularyParallelEmbedding(Layer):
+class VocabularyParallelEmbedding(TensorLayer):
     """Rows of a table for tokens, where each rank has a block of the rows.
 
     Parameters

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
 from ..schedule.moves import AFTER, BEFORE, Block, Blocks, Move, Recv, Reduce, Round, Schedule, Send
-from .topology import Grid, Lanes, Node, divisions
+from .topology import Grid, Lanes, TreeNode, divisions
 
 
 def in_parallel(*columns: Sequence[Move | None]) -> Schedule:
@@ -26,7 +26,7 @@ def one_to_all(rank: int, size: int, root: int, blocks: Blocks) -> Schedule:
             yield (Send(peer, blocks),)
 
 
-def broadcast_down(node: Node, blocks: Blocks) -> Schedule:
+def broadcast_down(node: TreeNode, blocks: Blocks) -> Schedule:
     """Broadcast: each rank of a tree forwards the blocks to its children."""
     if node.parent is not None:
         yield (Recv(node.parent, blocks),)
@@ -34,7 +34,7 @@ def broadcast_down(node: Node, blocks: Blocks) -> Schedule:
         yield tuple(Send(child, blocks) for child, _ in level)
 
 
-def reduce_up(node: Node, rank: int, blocks: Blocks) -> Schedule:
+def reduce_up(node: TreeNode, rank: int, blocks: Blocks) -> Schedule:
     """Reduce: each rank of a tree combines the blocks of its children, the nearest ranks first, with its own."""
     for level in reversed(node.levels):
         children = sorted((child for child, _ in level), key=lambda child: abs(child - rank))
@@ -43,7 +43,7 @@ def reduce_up(node: Node, rank: int, blocks: Blocks) -> Schedule:
         yield (Send(node.parent, blocks),)
 
 
-def scatter_down(node: Node) -> Schedule:
+def scatter_down(node: TreeNode) -> Schedule:
     """Scatter: each rank of a tree sends its children the blocks of their subtrees."""
     if node.parent is not None:
         yield (Recv(node.parent, node.subtree),)
@@ -51,7 +51,7 @@ def scatter_down(node: Node) -> Schedule:
         yield tuple(Send(child, ranks) for child, ranks in level)
 
 
-def gather_up(node: Node) -> Schedule:
+def gather_up(node: TreeNode) -> Schedule:
     """Gather: each rank of a tree collects the blocks of its subtree and sends them to its parent."""
     for level in reversed(node.levels):
         yield tuple(Recv(child, ranks) for child, ranks in level)

@@ -7,7 +7,7 @@ are sums of powers of -2, so groups of ranks have common digits in base -2.
 from __future__ import annotations
 
 from ..schedule.moves import Recv, Schedule, Send
-from .topology import Node
+from .topology import TreeNode
 
 
 def distance(step: int) -> int:
@@ -68,7 +68,7 @@ def _reached_after(size: int) -> list[set[int]]:
     return reached[::-1]
 
 
-def bine(rank: int, size: int, root: int) -> Node:
+def bine(rank: int, size: int, root: int) -> TreeNode:
     """Return the node of `rank` in a Bine tree: each rank that has the vector sends it to its partner in each step.
 
     The farthest partners are first.  In base -2, a child is its parent with some of the last digits inverted, and the
@@ -94,14 +94,14 @@ def bine(rank: int, size: int, root: int) -> Node:
     digits = (number + mask) % count ^ mask
     first, *second = members(digits)
     if rank != first:
-        return Node(first, [], [rank])
+        return TreeNode(first, [], [rank])
     same = _equal_last_digits(digits, steps(count))
     parent = members(digits ^ (1 << same) - 1)[0] if digits else None
     most = same - 1 if digits else steps(count)
     children = [digits ^ (1 << last) - 1 for last in range(most, 0, -1)]
     levels = [[(members(child)[0], subtree(child, last))] for child, last in zip(children, range(most - 1, -1, -1))]
     levels += [[(other, [other])] for other in second]
-    return Node(parent, levels, subtree(digits, most))
+    return TreeNode(parent, levels, subtree(digits, most))
 
 
 def _equal_last_digits(digits: int, length: int) -> int:

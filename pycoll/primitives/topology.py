@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..schedule.registry import Hosts, without_domains
 
 
-class Node(NamedTuple):
+class TreeNode(NamedTuple):
     """The position of a rank in a tree: its parent, its children, and the ranks of its subtree.
 
     Each level lists the children that this rank sends to in one round, each with the ranks of its subtree.
@@ -29,7 +29,7 @@ def parts(ranks: range, k: int) -> list[range]:
     return [ranks[first:last] for first, last in pairwise(cuts)]
 
 
-def knomial(rank: int, size: int, root: int, k: int) -> Node:
+def knomial(rank: int, size: int, root: int, k: int) -> TreeNode:
     """Return the node of `rank` in a k-nomial tree whose subtrees are ranges of ranks, for any root.
 
     The ranks are cut into k parts.  In the parts without the root, the first rank becomes a child of the root.  All
@@ -47,10 +47,10 @@ def knomial(rank: int, size: int, root: int, k: int) -> Node:
         elif rank == here[0] and top not in here:
             parent, levels, subtree = top, [], here
         top, ranks = top if top in here else here[0], here
-    return Node(parent, levels, subtree)
+    return TreeNode(parent, levels, subtree)
 
 
-def binomial(rank: int, size: int, root: int) -> Node:
+def binomial(rank: int, size: int, root: int) -> TreeNode:
     """Return the node of `rank` in a binomial tree, see `knomial`."""
     return knomial(rank, size, root, 2)
 
@@ -160,7 +160,7 @@ def paths(size: int, hosts: Hosts) -> list[tuple[int, ...]]:
     return [each if isinstance(each, tuple) else (each,) for each in given]
 
 
-def domain_tree(rank: int, size: int, root: int, hosts: Hosts) -> Node:
+def domain_tree(rank: int, size: int, root: int, hosts: Hosts) -> TreeNode:
     """Return the node of `rank` in a binomial tree of hosts, each with a tree of its domains, and so on to its ranks.
 
     The root leads its domains; in other domains, the first rank leads.  A leader sends to the largest domains first.
@@ -168,12 +168,12 @@ def domain_tree(rank: int, size: int, root: int, hosts: Hosts) -> Node:
     return _domain_node(rank, range(size), root, paths(size, hosts), 0)
 
 
-def _domain_node(rank: int, ranks: Sequence[int], lead: int, domains: list[tuple[int, ...]], level: int) -> Node:
+def _domain_node(rank: int, ranks: Sequence[int], lead: int, domains: list[tuple[int, ...]], level: int) -> TreeNode:
     """Return the node of `rank` in the tree of the ranks of one domain, which `lead` leads."""
     groups = _groups(ranks, domains, level)
     leaders = [lead if lead in group else group[0] for group in groups]
     here = next(number for number, group in enumerate(groups) if rank in group)
-    inside = Node(None, [], [rank])
+    inside = TreeNode(None, [], [rank])
     if len(groups[here]) > 1:
         inside = _domain_node(rank, groups[here], leaders[here], domains, level + 1)
     if rank != leaders[here]:
@@ -185,7 +185,7 @@ def _domain_node(rank: int, ranks: Sequence[int], lead: int, domains: list[tuple
     between = binomial(here, len(groups), leaders.index(lead))
     far = [[(leaders[child], ranks_in(below)) for child, below in children] for children in between.levels]
     parent = None if between.parent is None else leaders[between.parent]
-    return Node(parent, [*far, *inside.levels], ranks_in(between.subtree))
+    return TreeNode(parent, [*far, *inside.levels], ranks_in(between.subtree))
 
 
 def _groups(ranks: Sequence[int], domains: list[tuple[int, ...]], level: int) -> list[list[int]]:

@@ -36,7 +36,7 @@ class NotEnoughMemory(MemoryError):
     """A rank cannot allocate its memory; raised on all ranks."""
 
 
-class Part:
+class AreaPart:
     """The account of the part of one rank in an area: its holes, in order."""
 
     def __init__(self, nbytes: int) -> None:
@@ -72,7 +72,7 @@ class Area:
         self.memory = maps[local_rank]
         self._maps = maps  # which stay mapped
         self.starts = [MPI.Get_address(one) for one in maps]
-        self.parts = [Part(len(one)) for one in maps]
+        self.parts = [AreaPart(len(one)) for one in maps]
         self.start, self.end = self.starts[local_rank], self.starts[local_rank] + len(maps[local_rank])
         self.arrays: dict[int, list[int]] = {}  # the offsets in all parts, by the number of the allocation
 

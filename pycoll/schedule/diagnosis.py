@@ -68,7 +68,7 @@ def _wrong_move(move: Move, size: int) -> str | None:
     return f"{move} has block {unhashable[0]!r}, which is not hashable" if unhashable else None
 
 
-class Waiting(NamedTuple):
+class WaitForGraph(NamedTuple):
     """Which ranks wait for which when no round can run.
 
     `waits` has the ranks that each rank waits for; None if it has finished.  `cycle` has the ranks of a deadlock, each
@@ -86,13 +86,13 @@ class Stuck:
         self.rounds, self.steps = rounds, steps
 
     @property
-    def waiting(self) -> Waiting:
+    def waiting(self) -> WaitForGraph:
         """Who waits for whom."""
         waits = [
             None if moves is None else self.awaited(rank) or self.held_up_by(rank)[:1]
             for rank, moves in enumerate(self.rounds)
         ]
-        return Waiting(waits, self.cycle(self.chain(self.ranks()[0])))
+        return WaitForGraph(waits, self.cycle(self.chain(self.ranks()[0])))
 
     def ranks(self) -> list[int]:
         """Return the ranks that wait for a partner whose current round does not match."""

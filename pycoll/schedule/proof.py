@@ -21,7 +21,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from ..base.numbers import listed, ranks_named
-from .diagnosis import Stuck, Waiting, messages, peers, wrong_contributions, wrong_form
+from .diagnosis import Stuck, WaitForGraph, messages, peers, wrong_contributions, wrong_form
 from .endless import timed
 from .moves import AFTER, RECEIVES, Block, Blocks, Combine, Copy, Move, Recv, Reduce, Round, Send, check_round
 from .neighbors import Neighbors
@@ -35,7 +35,7 @@ MOST_ROUNDS = 200_000  # of one rank; a longer schedule is considered endless
 class ProofError(AssertionError):
     """Raised if a schedule does not do what its primitive promises; with the `waiting` ranks if no round can run."""
 
-    def __init__(self, text: str, waiting: Waiting | None = None) -> None:
+    def __init__(self, text: str, waiting: WaitForGraph | None = None) -> None:
         super().__init__(text)
         self.waiting = waiting
 

@@ -20,7 +20,7 @@ from .pipeline import (
 TIMES: dict[type, float] = {Forward: 1.0, Backward: 2.0, BackwardInput: 1.0, BackwardWeights: 1.0}
 
 
-class Span(NamedTuple):
+class WorkSpan(NamedTuple):
     """Work of a stage, from `start` to `end`."""
 
     work: MicrobatchWork
@@ -31,7 +31,7 @@ class Span(NamedTuple):
 class Timeline(NamedTuple):
     """The work of each stage, in order."""
 
-    stages: list[list[Span]]
+    stages: list[list[WorkSpan]]
 
     @property
     def total(self) -> float:
@@ -83,7 +83,7 @@ def timeline(
     times = times or TIMES
     todo = [list(moves(name, stage, stages, batches, chunks)) for stage in range(stages)]
     at, clocks = [0] * stages, [0.0] * stages
-    spans: list[list[Span]] = [[] for _ in range(stages)]
+    spans: list[list[WorkSpan]] = [[] for _ in range(stages)]
     arrivals: dict[tuple[int, RecvTensor], float] = {}
     order: dict[tuple[int, int, int, bool], int] = {}  # the last micro-batch that came on each line
     while waiting := [stage for stage in range(stages) if at[stage] < len(todo[stage])]:
@@ -104,7 +104,7 @@ def timeline(
                     arrivals[message] = clocks[stage] + latency
                 else:
                     start, clocks[stage] = clocks[stage], clocks[stage] + times[type(move)]
-                    spans[stage].append(Span(move, start, clocks[stage]))
+                    spans[stage].append(WorkSpan(move, start, clocks[stage]))
                 at[stage] += 1
         assert sum(at) > before, f"deadlock: {[todo[stage][at[stage]] for stage in waiting]}"
     assert not arrivals, f"messages that nobody receives: {sorted(arrivals)}"

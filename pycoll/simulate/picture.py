@@ -28,7 +28,7 @@ RULES = """.topology text { font-size: 10px }
 """
 
 
-class Node(NamedTuple):
+class Box(NamedTuple):
     """A box: a host, a rank or a switch; `x` and `y` are its center."""
 
     x: float
@@ -38,7 +38,7 @@ class Node(NamedTuple):
     width: float = SIZE
     height: float = SIZE
 
-    def nearest(self, other: Node) -> tuple[float, float]:
+    def nearest(self, other: Box) -> tuple[float, float]:
         """Return the point on the middle line of this box that is nearest to the center of another."""
         thick = min(self.width, self.height)
         right, down = (self.width - thick) / 2, (self.height - thick) / 2
@@ -46,7 +46,7 @@ class Node(NamedTuple):
 
 
 Ends = Callable[[str], tuple[str, str]]  # from the name of a link to the names of two nodes
-Nodes = dict[str, Node]
+Nodes = dict[str, Box]
 
 
 def svg(text: str) -> str:
@@ -86,7 +86,7 @@ def _document(text: str, parts: list[str], nodes: Nodes) -> str:
     return tag("svg", *head, paper, *parts, class_="drawing topology", xmlns=XMLNS, viewBox=box, role="img", **size)
 
 
-def _box(node: Node) -> str:
+def _box(node: Box) -> str:
     """Draw a node with its name, which is above a narrow one."""
     left, top = node.x - node.width / 2, node.y - node.height / 2
     box = tag("rect", class_=node.kind, x=left, y=top, width=node.width, height=node.height, rx=5.0)
@@ -124,7 +124,7 @@ def _torus(topology: Torus) -> tuple[Nodes, Ends]:
     nodes = {}
     for host in range(topology.size):
         x, y = (STEP * (host % columns), STEP * (host // columns)) if rows else _around(host, columns, radius)
-        nodes[f"host {host}"] = Node(x, y, str(host))
+        nodes[f"host {host}"] = Box(x, y, str(host))
     return nodes, lambda name: _pair("host", name)
 
 
@@ -144,13 +144,13 @@ def _fat_tree(topology: FatTree) -> tuple[Nodes, Ends]:
     step = SIZE + 6
     nodes = {}
     for host in range(topology.leaves * topology.width):
-        nodes[f"host {host}"] = Node(step * host + SIZE * (host // topology.width), 2.6 * STEP, str(host))
+        nodes[f"host {host}"] = Box(step * host + SIZE * (host // topology.width), 2.6 * STEP, str(host))
     middle = {}
     for leaf in range(topology.leaves):
         below = [nodes[f"host {leaf * topology.width + number}"].x for number in range(topology.width)]
         middle[leaf] = sum(below) / len(below)
-        nodes[f"switch {leaf}"] = Node(middle[leaf], 1.3 * STEP, f"switch {leaf}", "switch", 58)
-    nodes["core"] = Node(sum(middle.values()) / len(middle), 0, "core", "switch", 58)
+        nodes[f"switch {leaf}"] = Box(middle[leaf], 1.3 * STEP, f"switch {leaf}", "switch", 58)
+    nodes["core"] = Box(sum(middle.values()) / len(middle), 0, "core", "switch", 58)
 
     def ends(name: str) -> tuple[str, str]:
         (number,) = _numbers(name)
@@ -169,11 +169,11 @@ def _dragonfly(topology: Dragonfly) -> tuple[Nodes, Ends]:
     nodes = {}
     for router in range(topology.groups * topology.routers):
         position = router + router // topology.routers
-        nodes[f"router {router}"] = Node(*_around(position, count, inner), str(router), "switch")
+        nodes[f"router {router}"] = Box(*_around(position, count, inner), str(router), "switch")
         for number in range(topology.width):
             beside = position + (number - (topology.width - 1) / 2) / topology.width
             host = router * topology.width + number
-            nodes[f"host {host}"] = Node(*_around(beside, count, inner + STEP), str(host))
+            nodes[f"host {host}"] = Box(*_around(beside, count, inner + STEP), str(host))
 
     def ends(name: str) -> tuple[str, str]:
         if name.startswith("router"):
@@ -193,12 +193,12 @@ def _rails(topology: Rails) -> tuple[Nodes, Ends]:
     nodes = {}
     for number in range(topology.ranks):
         at = wide * (topology.hosts - 1) / 2, high * (number + 0.5) - 2
-        nodes[f"rail {number}"] = Node(*at, f"rail {number}", "switch", wide * topology.hosts, 14)
+        nodes[f"rail {number}"] = Box(*at, f"rail {number}", "switch", wide * topology.hosts, 14)
     for rank in range(topology.hosts * topology.ranks):
         host, number = divmod(rank, topology.ranks)
-        nodes[f"rank {rank}"] = Node(wide * host + 14, high * number, str(rank))
+        nodes[f"rank {rank}"] = Box(wide * host + 14, high * number, str(rank))
         tall = high * (topology.ranks - 1)
-        nodes[f"host {host}"] = Node(wide * host - 18, tall / 2, f"host {host}", "memory", 12, tall + SIZE)
+        nodes[f"host {host}"] = Box(wide * host - 18, tall / 2, f"host {host}", "memory", 12, tall + SIZE)
 
     def ends(name: str) -> tuple[str, str]:
         (rank,) = _numbers(name)
@@ -211,7 +211,7 @@ def _rails(topology: Rails) -> tuple[Nodes, Ends]:
 def _graph(topology: Graph) -> tuple[Nodes, Ends]:
     """Hosts on a circle, which has room for links beside each other."""
     radius = STEP * topology.size / (2 * math.pi)
-    nodes = {f"host {host}": Node(*_around(host, topology.size, radius), str(host)) for host in range(topology.size)}
+    nodes = {f"host {host}": Box(*_around(host, topology.size, radius), str(host)) for host in range(topology.size)}
     return nodes, lambda name: _pair("host", name)
 
 

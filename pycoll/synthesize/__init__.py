@@ -24,7 +24,7 @@ from ..simulate.network import Network
 from ..simulate.routes import RankHosts, Topology
 from ..simulate.run import Cluster, sizes
 from .bound import bandwidth_bound
-from .schedules import Task
+from .schedules import SearchProblem
 from .search import durations
 
 __all__ = ["Synthesized", "synthesize"]
@@ -139,11 +139,11 @@ def synthesize(
     ranks = hosts.size or 0
     _check(kind, ranks, nbytes=nbytes, chunks=chunks, seeds=seeds, root=root)
     parts = ranks * chunks
-    task = Task(kind, links, ranks, parts, nbytes / parts, root, network.gamma)
+    problem = SearchProblem(kind, links, ranks, parts, nbytes / parts, root, network.gamma)
     best, least = None, math.inf
-    todo = [*product(durations(links, task.nbytes), range(seeds))]
+    todo = [*product(durations(links, problem.nbytes), range(seeds))]
     for duration, seed in progress_bar(todo, "synthesize", "case", shown=progress):
-        if rounds := task.rounds(duration, seed):
+        if rounds := problem.rounds(duration, seed):
             found = algorithm_of_rounds(primitive, name, rounds, parts, not kind.reduces, root)
             together, cluster = sizes(found, ranks, nbytes, 1, None), Cluster(network, ranks, None, hosts)
             outcome = outcome_of([*map(iter, rounds)], cluster, together, settings.longest(True), [0.0] * ranks)

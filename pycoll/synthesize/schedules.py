@@ -13,7 +13,7 @@ from ..schedule.registry import Primitive
 from .search import EQUAL, NO_LIMIT, Rounds, reversed_in_time, spread
 
 
-class Task(NamedTuple):
+class SearchProblem(NamedTuple):
     """What is searched for: a collective on these links, with the vector cut into `parts` blocks of `nbytes` bytes."""
 
     primitive: Primitive

@@ -21,7 +21,7 @@ NO_LIMIT = 1 << 62
 EQUAL = 1 - 1e-9  # the ratio of two times from which they count as equal
 
 
-class Transfer(NamedTuple):
+class Hop(NamedTuple):
     """A block that passes a link."""
 
     source: int
@@ -29,7 +29,7 @@ class Transfer(NamedTuple):
     block: int
 
 
-Rounds = list[list[Transfer]]
+Rounds = list[list[Hop]]
 
 
 def durations(links: Links, nbytes: float) -> list[float]:
@@ -44,7 +44,7 @@ def durations(links: Links, nbytes: float) -> list[float]:
 
 def reversed_in_time(rounds: Rounds) -> Rounds:
     """Return the rounds of a reduction, from those in which its results would spread on the reversed links."""
-    return [[Transfer(to, source, block) for source, to, block in each] for each in reversed(rounds)]
+    return [[Hop(to, source, block) for source, to, block in each] for each in reversed(rounds)]
 
 
 def spread(
@@ -93,7 +93,7 @@ def spread(
                 promised[to, block] = True
                 rarity[block] += 1
                 near[:, block] = np.minimum(near[:, block], far[to])
-                rounds[-1].append(Transfer(source, to, block))
+                rounds[-1].append(Hop(source, to, block))
                 left[source] -= 1
     return rounds
 

@@ -19,10 +19,10 @@ Json = dict[str, Any]
 
 def export(trace: Trace, path: Path, like: Path | None = None) -> None:
     """Write a trace to a file, with times in µs; a new file has the mode of the file `like`."""
-    write_atomically(path, lambda file: _Writer(file).write(trace), like)
+    write_atomically(path, lambda file: _TraceWriter(file).write(trace), like)
 
 
-class _Writer:
+class _TraceWriter:
     """Writes a document with one event per line."""
 
     def __init__(self, file: IO[bytes]) -> None:

@@ -38,7 +38,7 @@ DRIVERS: dict[str, Any] = {
 }
 
 
-class Step:
+class MeasuredStep:
     """A training step of a network with equal layers; a layer is a unit of FSDP."""
 
     def __init__(self, driver: str, options: argparse.Namespace, comm: MPI.Intracomm) -> None:
@@ -82,11 +82,11 @@ class Step:
 
 def measure(driver: str, options: argparse.Namespace, comm: MPI.Intracomm) -> list[float]:
     """Return the allocated MiB of the rank with the most, at each point of a step."""
-    warm_up = Step(driver, options, comm)  # imports what is imported lazily, which would count otherwise
+    warm_up = MeasuredStep(driver, options, comm)  # imports what is imported lazily, which would count otherwise
     warm_up.run()
     warm_up.driver.free()
     tracemalloc.start()
-    step = Step(driver, options, comm)
+    step = MeasuredStep(driver, options, comm)
     step.run()  # creates the state of the optimizer
     step.nbytes.clear()
     step.run()

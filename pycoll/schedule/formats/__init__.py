@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..document import text_of
 from . import chakra, goal, msccl, msccl_reader, mscclpp, mscclpp_reader
 from .operations import NoAlgorithm
-from .plan import Plan
+from .plan import ExportedSchedule
 from .rounds import document_from
 
 __all__ = ["ENDINGS", "FORMATS", "Format", "NoAlgorithm", "files_written", "name_of", "parse", "read"]
@@ -24,7 +24,7 @@ __all__ = ["ENDINGS", "FORMATS", "Format", "NoAlgorithm", "files_written", "name
 class Format(NamedTuple):
     """How a file is written, as one text or as bytes for each rank, and what its name ends with."""
 
-    write: Callable[[Plan], str | list[bytes]]
+    write: Callable[[ExportedSchedule], str | list[bytes]]
     ending: str
 
 
@@ -74,7 +74,7 @@ def name_of(file: Path) -> str:
     return file.name.split(".")[0] if file.suffix == ".et" else file.stem
 
 
-def files_written(plan: Plan, format: str, file: Path) -> dict[Path, bytes]:
+def files_written(plan: ExportedSchedule, format: str, file: Path) -> dict[Path, bytes]:
     """Return the content of each file of a format; a format with a file for each rank adds the rank to the name."""
     content = FORMATS[format].write(plan)
     if isinstance(content, str):

@@ -23,7 +23,7 @@ from ..document import written_move
 from ..moves import Recv, Reduce, Send
 from .messages import Node, check_messages
 from .operations import NoAlgorithm
-from .plan import Plan
+from .plan import ExportedSchedule
 from .protobuf import decoded, encoded, number, numbers, read_bytes, text
 
 COMPUTE, SEND, RECEIVE = 4, 5, 6  # the types of nodes
@@ -34,7 +34,7 @@ PEERS = {"send": (SEND, "to"), "receive": (RECEIVE, "from"), "reduce": (RECEIVE,
 Json = dict[str, Any]
 
 
-def write(plan: Plan) -> list[bytes]:
+def write(plan: ExportedSchedule) -> list[bytes]:
     """Return the trace of each rank."""
     head = {name: value for name, value in plan.document().items() if name != "rounds"}
     start = encoded(1, "0.0.4") + _attribute(2, "pycoll_schedule", json.dumps(head))
@@ -50,7 +50,7 @@ def _attribute(field: int, name: str, value: int | str) -> bytes:
     return encoded(field, encoded(1, name) + encoded(kind, value))
 
 
-def _nodes(plan: Plan, rank: int) -> Iterator[bytes]:
+def _nodes(plan: ExportedSchedule, rank: int) -> Iterator[bytes]:
     for count, (at, move, is_message, after) in enumerate(plan.tasks(rank, copies=True)):
         attributes: Json = {}
         kind, micros = COMPUTE, round(plan.seconds(move) * 1e6)

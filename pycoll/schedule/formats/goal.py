@@ -18,7 +18,7 @@ from typing import NoReturn
 from ..moves import Recv, Reduce, Send
 from .messages import Node, check_messages
 from .operations import NoAlgorithm
-from .plan import Plan, Task
+from .plan import ExportedSchedule, GraphTask
 
 _LABEL = "[a-zA-Z][a-zA-Z0-9_]*"
 _OPERATION = re.compile(
@@ -28,12 +28,12 @@ _OPERATION = re.compile(
 _NEEDS = re.compile(rf"({_LABEL})\s+(i?requires)\s+({_LABEL})")
 
 
-def write(plan: Plan) -> str:
+def write(plan: ExportedSchedule) -> str:
     """Return the text of a schedule."""
     return "\n".join(_lines(plan)) + "\n"
 
 
-def _lines(plan: Plan) -> Iterator[str]:
+def _lines(plan: ExportedSchedule) -> Iterator[str]:
     yield f"num_ranks {plan.ranks}"
     for rank in range(plan.ranks):
         yield f"\nrank {rank} {{"
@@ -43,7 +43,7 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield "}"
 
 
-def _operation(plan: Plan, task: Task) -> str:
+def _operation(plan: ExportedSchedule, task: GraphTask) -> str:
     move = task.move
     if task.is_message and isinstance(move, Send):
         return f"send {plan.nbytes(move.blocks)}b to {move.to} tag 0"

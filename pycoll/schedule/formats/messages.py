@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from .operations import Operation, happening_before, in_order
+from .operations import Instruction, happening_before, in_order
 
 Way = tuple[int, int, int]  # a sender, a receiver and a tag
 
@@ -34,8 +34,8 @@ class Node:
 
 def check_messages(nodes: Sequence[Node], ranks: int) -> int:
     """Return the number of messages; raise ValueError if one has no partner, or if there is a deadlock."""
-    starts = [Operation(each.rank, each.location) for each in nodes]
-    ends = [Operation(each.rank, each.location, after=[number]) for number, each in enumerate(nodes)]
+    starts = [Instruction(each.rank, each.location) for each in nodes]
+    ends = [Instruction(each.rank, each.location, after=[number]) for number, each in enumerate(nodes)]
     for number, node in enumerate(nodes):
         starts[number].after += [each + len(nodes) for each in node.after] + node.after_start
     sends, receives = (_by_way(nodes, ranks, way) for way in ("send", "recv"))

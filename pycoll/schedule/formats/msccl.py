@@ -31,13 +31,13 @@ from xml.etree import ElementTree
 
 from ..moves import Combine, Copy, Recv, Reduce, Send
 from .cells import INPUT, OUTPUT, Cell
-from .plan import Allocation, Plan, runs
+from .plan import Allocation, ExportedSchedule, runs
 
 Place = tuple[int, int]  # a thread block and a step
 
 
 @dataclass
-class _Step:
+class _XmlStep:
     kind: str
     source: Cell | None
     to: Cell | None
@@ -50,7 +50,7 @@ class _Step:
 class _Block:
     send: int = -1
     recv: int = -1
-    steps: list[_Step] = field(default_factory=list)
+    steps: list[_XmlStep] = field(default_factory=list)
     known: dict[int, int] = field(default_factory=dict)  # the last step of other blocks that it has waited for
 
 
@@ -62,7 +62,7 @@ class _Gpu:
         self.written: dict[Cell, Place] = {}
         self.read: dict[Cell, list[Place]] = defaultdict(list)
 
-    def add(self, step: _Step, send: int = -1, recv: int = -1) -> None:
+    def add(self, step: _XmlStep, send: int = -1, recv: int = -1) -> None:
         """Add a step, which waits for the steps that have accessed its cells."""
         found = [number for number, each in enumerate(self.blocks) if (each.send, each.recv) == (send, recv)]
         if not found:
@@ -80,7 +80,7 @@ class _Gpu:
         block.known |= last
         extra = [*last.items()]
         step.needs = extra.pop() if extra else None
-        block.steps += [_Step("nop", None, None, 0, each) for each in extra]
+        block.steps += [_XmlStep("nop", None, None, 0, each) for each in extra]
         block.steps.append(step)
         for other, at in last.items():
             self.blocks[other].steps[at].is_needed = True
@@ -95,7 +95,7 @@ def _range(cell: Cell | None, count: int) -> list[Cell]:
     return [cell._replace(offset=cell.offset + each) for each in range(count)] if cell else []
 
 
-def write(plan: Plan) -> str:
+def write(plan: ExportedSchedule) -> str:
     """Return the XML text of an algorithm."""
     allocation = Allocation(plan, "MSCCL")
     gpus = [_gpu(plan, allocation, rank) for rank in range(plan.ranks)]
@@ -121,7 +121,7 @@ def _texts(values: dict[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in values.items()}
 
 
-def _attributes(at: int, step: _Step) -> dict[str, Any]:
+def _attributes(at: int, step: _XmlStep) -> dict[str, Any]:
     block, other = step.needs or (-1, -1)
     source, to = step.source or Cell(0, INPUT, -1), step.to or Cell(0, OUTPUT, -1)
     found = {"s": at, "type": step.kind, "srcbuf": source.buffer, "srcoff": source.offset, "dstbuf": to.buffer}
@@ -134,7 +134,7 @@ def _attributes(at: int, step: _Step) -> dict[str, Any]:
     }
 
 
-def _gpu(plan: Plan, allocation: Allocation, rank: int) -> _Gpu:
+def _gpu(plan: ExportedSchedule, allocation: Allocation, rank: int) -> _Gpu:
     gpu = _Gpu()
     for moves in plan.rounds[rank]:
         for move in sorted(moves, key=lambda move: not isinstance(move, Send)):
@@ -142,16 +142,16 @@ def _gpu(plan: Plan, allocation: Allocation, rank: int) -> _Gpu:
                 case Send(peer, blocks):
                     pairs = [(allocation.cell(rank, block), allocation.cell(peer, block)) for block in blocks]
                     for cell, _, count in runs(pairs):
-                        gpu.add(_Step("s", cell, None, count), send=peer)
+                        gpu.add(_XmlStep("s", cell, None, count), send=peer)
                 case Recv(peer, blocks) | Reduce(peer, blocks):
                     pairs = [(allocation.cell(peer, block), allocation.cell(rank, block)) for block in blocks]
                     for _, cell, count in runs(pairs):
                         reduces = isinstance(move, Reduce)
-                        gpu.add(_Step("rrc" if reduces else "r", cell if reduces else None, cell, count), recv=peer)
+                        gpu.add(_XmlStep("rrc" if reduces else "r", cell if reduces else None, cell, count), recv=peer)
                 case Copy(block, to):
-                    gpu.add(_Step("cpy", allocation.cell(rank, block), allocation.cell(rank, to), 1))
+                    gpu.add(_XmlStep("cpy", allocation.cell(rank, block), allocation.cell(rank, to), 1))
                 case Combine(block, into):
-                    gpu.add(_Step("re", allocation.cell(rank, block), allocation.cell(rank, into), 1))
+                    gpu.add(_XmlStep("re", allocation.cell(rank, block), allocation.cell(rank, into), 1))
     for source, cell in allocation.last_copies(rank):
-        gpu.add(_Step("cpy", source, cell, 1))
+        gpu.add(_XmlStep("cpy", source, cell, 1))
     return gpu

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from .cells import INPUT, OUTPUT, SCRATCH, Buffers, Cell, buffers_of
-from .operations import Assignment, Operation, Queues
+from .operations import Assignment, Instruction, Queues
 
 ROOM = {"Simple": 2, "LL": 8, "LL128": 8}  # sends in a queue of 8 slots, of which a send takes 4, 1 and 1
 SENDS, RECEIVES = ("s", "rcs", "rrs", "rrcs"), ("r", "rcs", "rrc", "rrs", "rrcs")
@@ -30,13 +30,13 @@ class _Reader:
         in_place = _number(root, "inplace", 0) == 1
         self.buffers = buffers_of(root.get("coll", ""), ranks, counts, in_place)
         self.room = ROOM.get(root.get("proto", ""), min(ROOM.values()))
-        self.operations: list[Operation] = []
+        self.operations: list[Instruction] = []
         self.numbers: dict[tuple[int, int, int], int] = {}  # by rank, thread block and step
         self.marks: dict[tuple[int, int], list[int]] = {}  # the steps that let others wait for them
         self.sends: dict[Way, list[tuple[int, int]]] = defaultdict(list)
         self.receives: dict[Way, list[tuple[int, int]]] = defaultdict(list)
 
-    def read(self) -> tuple[list[Operation], Queues]:
+    def read(self) -> tuple[list[Instruction], Queues]:
         for rank, gpu in enumerate(self.gpus):
             for tb in gpu.findall("tb"):
                 self.read_block(rank, tb)
@@ -55,7 +55,7 @@ class _Reader:
         self.marks[rank, number] = [at for at, step in enumerate(steps) if step.get("hasdep") == "1"]
         for at, step in enumerate(steps):
             self.numbers[rank, number, at] = here = len(self.operations)
-            operation = Operation(rank, f"thread block {number}, step {at} ({step.get('type')})")
+            operation = Instruction(rank, f"thread block {number}, step {at} ({step.get('type')})")
             operation.after += [self.numbers[rank, number, at - 1]] if at else []
             self.operations.append(operation)
             kind, count = step.get("type"), _number(step, "cnt", 1)
@@ -72,7 +72,7 @@ class _Reader:
                 chunks = f"{cell}" if count == 1 else f"{count} chunks from {cell}"
                 operation.location = f"thread block {number}, step {at} ({kind} {chunks})"
 
-    def peer(self, tb: Element, way: str, operation: Operation) -> int:
+    def peer(self, tb: Element, way: str, operation: Instruction) -> int:
         peer = _number(tb, way, -1)
         if not 0 <= peer < self.buffers.ranks or peer == operation.rank:
             raise ValueError(f"{operation}: {way}={peer} of its thread block is not another rank")
@@ -93,7 +93,7 @@ class _Reader:
             targets = ([to] if to else []) + ([sent] if kind in SENDS else [])
             yield Assignment(tuple(targets), cells)  # type: ignore[arg-type]
 
-    def cell(self, step: Element, way: str, each: int, operation: Operation) -> Cell:
+    def cell(self, step: Element, way: str, each: int, operation: Instruction) -> Cell:
         buffer, index = step.get(f"{way}buf"), _number(step, f"{way}off") + each
         if buffer not in SIZES:
             raise ValueError(f"{operation}: {way}buf={buffer!r} is not one of {', '.join(SIZES)}")
@@ -158,7 +158,7 @@ def _number(element: Element, name: str, default: int | None = None) -> int:
         raise ValueError(f"{name}={text!r} of an element {element.tag} is not a number") from None
 
 
-def read(text: str) -> tuple[Buffers, list[Operation], Queues]:
+def read(text: str) -> tuple[Buffers, list[Instruction], Queues]:
     """Return the buffers and the operations of an XML text."""
     try:
         root = ElementTree.fromstring(text)

@@ -22,17 +22,17 @@ from typing import Any
 
 from ..moves import Combine, Copy, Recv, Reduce, Send
 from .cells import INPUT, OUTPUT, Cell
-from .plan import Allocation, Plan, runs
+from .plan import Allocation, ExportedSchedule, runs
 
 MEMORY = "memory"
 NOP = {"name": "nop"}
 Json = dict[str, Any]
 
 
-class _Writer:
+class _PlanWriter:
     """The operations of all ranks."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ExportedSchedule) -> None:
         self.plan, self.allocation = plan, Allocation(plan, "MSCCL++")
         self.peers: list[list[int]] = [[] for _ in range(plan.ranks)]
         self.remote: list[list[tuple[int, str]]] = [[] for _ in range(plan.ranks)]
@@ -121,9 +121,9 @@ def _here(cell: Cell, count: int) -> Json:
     return {"type": cell.buffer, "index": cell.offset, "size": count}
 
 
-def write(plan: Plan) -> str:
+def write(plan: ExportedSchedule) -> str:
     """Return the text of an execution plan."""
-    writer = _Writer(plan)
+    writer = _PlanWriter(plan)
     gpus = []
     for rank, ops in enumerate(writer.operations()):
         peers, remote = writer.peers[rank], writer.remote[rank]

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import Any
 
 from .cells import Buffers, Cell, buffers_of
-from .operations import Assignment, Operation
+from .operations import Assignment, Instruction
 
 Json = dict[str, Any]
 SIZES = {"i": "input_chunks", "o": "output_chunks", "s": "scratch_chunks"}
@@ -39,7 +39,7 @@ class Reader:
         self.slices = math.lcm(*(op["tbg_info"]["tbg_size"] for op in ops))  # of each chunk
         counts = [gpu[name] * self.slices for gpu in self.gpus for name in ("input_chunks", "output_chunks")]
         self.buffers: Buffers = buffers_of(plan["collective"], ranks, counts, plan["inplace"])
-        self.operations: list[Operation] = []
+        self.operations: list[Instruction] = []
         self.signals: dict[tuple[Any, ...], list[tuple[int, bool]]] = defaultdict(list)  # by channel
         self.waits: dict[tuple[Any, ...], list[tuple[int, bool]]] = defaultdict(list)
         self.users: dict[tuple[Any, ...], set[int]] = defaultdict(set)  # the thread blocks that use a channel
@@ -49,7 +49,7 @@ class Reader:
         self.acquired: dict[tuple[int, int], list[int]] = defaultdict(list)
         self.released: dict[tuple[int, int], list[int]] = defaultdict(list)
 
-    def read(self) -> list[Operation]:
+    def read(self) -> list[Instruction]:
         """Return all operations, after those that they wait for are known."""
         for rank, gpu in enumerate(self.gpus):
             for block in gpu["threadblocks"]:
@@ -159,7 +159,7 @@ class _ThreadBlock:
         number = len(self.operations)
         before = [self.since[-1]] if self.since else self.sync
         self.operations.append(
-            Operation(self.rank, f"thread block {self.block['id']}, {location}", after=[*self.sync], waits=[*before])
+            Instruction(self.rank, f"thread block {self.block['id']}, {location}", after=[*self.sync], waits=[*before])
         )
         self.since.append(number)
         return number
@@ -168,7 +168,7 @@ class _ThreadBlock:
         operation = self.operations[here]
         operation.after += self.since[:-1]
         if op["name"] == "barrier":
-            leave = Operation(self.rank, operation.location, after=[here])
+            leave = Instruction(self.rank, operation.location, after=[here])
             self.operations.append(leave)
             calls = self.reader.barriers.setdefault((self.rank, op["barrier_id"]), {})
             calls.setdefault(self.block["id"], []).append((here + 1, op["num_threadblocks"]))
@@ -199,7 +199,7 @@ class _ThreadBlock:
         """Add an operation that a channel does after those that it has to do already."""
         lane = [self.lanes[channel]] if channel in self.lanes else []
         location = f"{self.operations[here].location} in the background"
-        self.operations.append(Operation(self.rank, location, assignments, [*self.sync, *lane], [here]))
+        self.operations.append(Instruction(self.rank, location, assignments, [*self.sync, *lane], [here]))
         self.lanes[channel] = len(self.operations) - 1
         return self.lanes[channel]
 
@@ -271,7 +271,7 @@ def _item(items: list[Any], index: int) -> Any:
     return items[index if index >= 0 else len(items)]
 
 
-def read(plan: Any) -> tuple[Buffers, list[Operation]]:
+def read(plan: Any) -> tuple[Buffers, list[Instruction]]:
     """Return the buffers and the operations of a plan."""
     try:
         reader = Reader(plan)

@@ -38,7 +38,7 @@ class Assignment(NamedTuple):
 
 
 @dataclass
-class Operation:
+class Instruction:
     """An operation of a rank; `location` tells where it is in the file."""
 
     rank: int
@@ -52,7 +52,7 @@ class Operation:
         return f"rank {self.rank}, {self.location}"
 
 
-class Value(NamedTuple):
+class ChunkValue(NamedTuple):
     """What a cell holds: a chunk of a block, and the contributions that it combines, in order."""
 
     block: Block
@@ -63,21 +63,21 @@ class Value(NamedTuple):
         """Return the rank that decides which operand of a combination is on the left: the one with the lower rank."""
         return min(self.ranks)
 
-    def plus(self, other: Value) -> Value:
+    def plus(self, other: ChunkValue) -> ChunkValue:
         """Return the combination with another value of the same chunk."""
         left, right = (self, other) if self.least() < other.least() else (other, self)
-        return Value(self.block, self.chunk, left.ranks + right.ranks)
+        return ChunkValue(self.block, self.chunk, left.ranks + right.ranks)
 
 
-def add_ends(operations: list[Operation], buffers: Buffers) -> None:
+def add_ends(operations: list[Instruction], buffers: Buffers) -> None:
     """Add the end of each rank, which reads its output."""
     for rank in range(buffers.ranks):
         last = [number for number, each in enumerate(operations) if each.rank == rank]
         reads = [Assignment((), (cell,)) for cell in buffers.end(rank)]
-        operations.append(Operation(rank, "end", reads, last))
+        operations.append(Instruction(rank, "end", reads, last))
 
 
-def in_order(operations: Sequence[Operation], queues: Queues = ()) -> list[int]:
+def in_order(operations: Sequence[Instruction], queues: Queues = ()) -> list[int]:
     """Return the numbers of operations in an order in which they can run; raise ValueError if there is none."""
     before = [{*each.after, *each.waits} for each in operations]
     for queue in queues:
@@ -100,7 +100,7 @@ def in_order(operations: Sequence[Operation], queues: Queues = ()) -> list[int]:
     return sorted(order, key=lambda number: (level[number], number))
 
 
-def _stuck(operations: Sequence[Operation], before: Sequence[set[int]]) -> str:
+def _stuck(operations: Sequence[Instruction], before: Sequence[set[int]]) -> str:
     """Describe why operations cannot run: a message that never comes, or a circle; `before` is empty if one ran."""
     for each in operations:
         if each.lacks:
@@ -114,7 +114,7 @@ def _stuck(operations: Sequence[Operation], before: Sequence[set[int]]) -> str:
     return f"deadlock: {listed([*steps[:MOST], *more])}"
 
 
-def happening_before(operations: Sequence[Operation], order: Sequence[int]) -> list[int]:
+def happening_before(operations: Sequence[Instruction], order: Sequence[int]) -> list[int]:
     """Return the operations that happen before each one, as a bit set of their numbers."""
     before = [0] * len(operations)
     for number in order:
@@ -123,7 +123,7 @@ def happening_before(operations: Sequence[Operation], order: Sequence[int]) -> l
     return before
 
 
-def check_races(operations: Sequence[Operation], order: Sequence[int]) -> None:
+def check_races(operations: Sequence[Instruction], order: Sequence[int]) -> None:
     """Raise ValueError if two operations access a cell, one of them writes it, and neither happens before the other."""
     before = happening_before(operations, order)
     written: dict[Cell, int] = {}
@@ -142,7 +142,7 @@ def check_races(operations: Sequence[Operation], order: Sequence[int]) -> None:
                 readers.setdefault(cell, []).append(number)
 
 
-def _accessed(operation: Operation) -> tuple[set[Cell], set[Cell]]:
+def _accessed(operation: Instruction) -> tuple[set[Cell], set[Cell]]:
     """Return the cells that an operation reads and writes; ValueError if it moves a range onto a part of itself."""
     reads = {cell for each in operation.assignments for cell in each.of}
     writes = [cell for each in operation.assignments for cell in each.to]
@@ -154,23 +154,23 @@ def _accessed(operation: Operation) -> tuple[set[Cell], set[Cell]]:
     return reads, {*writes}
 
 
-class Step(NamedTuple):
+class Execution(NamedTuple):
     """An assignment, the rank that does it, and the values of the cells that it reads."""
 
     rank: int
     assignment: Assignment
-    values: list[Value]
+    values: list[ChunkValue]
 
 
-def steps(operations: Sequence[Operation], order: Sequence[int], buffers: Buffers) -> Iterator[Step]:
+def steps(operations: Sequence[Instruction], order: Sequence[int], buffers: Buffers) -> Iterator[Execution]:
     """Run the operations on symbols; raise ValueError if one of them, or the output of a rank, is wrong."""
-    held: dict[Cell, Value] = {}
+    held: dict[Cell, ChunkValue] = {}
     writers: dict[Cell, str] = {}
     for rank in range(buffers.ranks):
-        held.update((cell, Value(*part, (rank,))) for cell, part in buffers.start(rank).items())
+        held.update((cell, ChunkValue(*part, (rank,))) for cell, part in buffers.start(rank).items())
     for number in order:
         here = operations[number]
-        results: list[tuple[Cell, Value]] = []
+        results: list[tuple[Cell, ChunkValue]] = []
         for each in here.assignments:
             if not each.to:
                 _check_output(here.rank, each.of[0], held, writers, buffers)
@@ -178,12 +178,12 @@ def steps(operations: Sequence[Operation], order: Sequence[int], buffers: Buffer
                 raise ValueError(f"{here} reads {unwritten[0]} of rank {unwritten[0].rank}, which nothing has written")
             values = [held[cell] for cell in each.of]
             results += [(cell, _sum(values, here)) for cell in each.to]
-            yield Step(here.rank, each, values)
+            yield Execution(here.rank, each, values)
         for cell, value in results:
             held[cell], writers[cell] = value, str(here)
 
 
-def _sum(values: Sequence[Value], here: Operation) -> Value:
+def _sum(values: Sequence[ChunkValue], here: Instruction) -> ChunkValue:
     total = values[0]
     for value in values[1:]:
         if value[:2] != total[:2]:
@@ -195,13 +195,15 @@ def _sum(values: Sequence[Value], here: Operation) -> Value:
     return total
 
 
-def _name(value: Value) -> str:
+def _name(value: ChunkValue) -> str:
     return f"{value.block}" + (f", chunk {value.chunk}" if value.chunk else "")
 
 
-def _check_output(rank: int, cell: Cell, held: dict[Cell, Value], writers: dict[Cell, str], buffers: Buffers) -> None:
+def _check_output(
+    rank: int, cell: Cell, held: dict[Cell, ChunkValue], writers: dict[Cell, str], buffers: Buffers
+) -> None:
     part, value = buffers.end(rank)[cell], held.get(cell)
-    wanted = _name(Value(*part, ()))
+    wanted = _name(ChunkValue(*part, ()))
     if value is None:
         raise ValueError(f"rank {rank} ends without block {wanted}: no step writes {cell}")
     by = f"{writers[cell]} wrote it last" if cell in writers else "no step writes it"

@@ -13,7 +13,7 @@ from ..registry import Algorithm, Hosts
 from .cells import COLLECTIVES, SCRATCH, Buffers, Cell
 
 
-class Task(NamedTuple):
+class GraphTask(NamedTuple):
     """A message or a computation of a rank; it needs the tasks `after`, which are counted from 0."""
 
     round: int
@@ -23,7 +23,7 @@ class Task(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExportedSchedule:
     """The rounds of all ranks, the bytes of blocks, and the time to combine a byte, in seconds."""
 
     algorithm: Algorithm
@@ -39,7 +39,7 @@ class Plan:
         named = self.algorithm.primitive.name, self.algorithm.name
         return assembled(*named, self.ranks, self.root, self.parts, self.algorithm.ordered, self.rounds)
 
-    def tasks(self, rank: int, copies: bool) -> Iterator[Task]:
+    def tasks(self, rank: int, copies: bool) -> Iterator[GraphTask]:
         """Yield what a rank does, for graphs: each round needs the last tasks of the round before."""
         computations = (Reduce, Combine, Copy) if copies else (Reduce, Combine)
         before: list[int] = []
@@ -50,7 +50,7 @@ class Plan:
                 kinds = [True] * isinstance(move, (Send, Recv, Reduce)) + [False] * isinstance(move, computations)
                 needed = before
                 for is_message in kinds:
-                    yield Task(at, move, is_message, needed)
+                    yield GraphTask(at, move, is_message, needed)
                     needed, count = [count], count + 1
                 ends += needed if kinds else []
             before = ends or before
@@ -69,16 +69,16 @@ def plan_of(
     hosts: Hosts = None,
     nbytes: Callable[[Blocks], int] = len,
     gamma: float = 0.0,
-) -> Plan:
+) -> ExportedSchedule:
     """Return the plan of an algorithm; ValueError if it depends on lengths that the caller gives."""
     rounds, parts = rounds_of(algorithm, ranks, root, segments, hosts), algorithm.parts(ranks, segments, hosts)
-    return Plan(algorithm, ranks, root, parts, rounds, nbytes, gamma)
+    return ExportedSchedule(algorithm, ranks, root, parts, rounds, nbytes, gamma)
 
 
 class Allocation:
     """The cells of the blocks of each rank, in place if the collective allows it."""
 
-    def __init__(self, plan: Plan, format: str) -> None:
+    def __init__(self, plan: ExportedSchedule, format: str) -> None:
         primitive = plan.algorithm.primitive
         if primitive.name not in COLLECTIVES:
             raise ValueError(f"{format} has no name for {primitive.name}: it expresses {', '.join(COLLECTIVES)}")

@@ -17,11 +17,11 @@ from typing import Any
 from ..document import assembled
 from ..moves import AFTER, BEFORE, Block, Combine, Copy, Move, Recv, Reduce, Round, Send
 from .cells import Buffers, Cell
-from .operations import NoAlgorithm, Operation, Queues, Step, add_ends, check_races, in_order, steps
+from .operations import Execution, Instruction, NoAlgorithm, Queues, add_ends, check_races, in_order, steps
 
 
 @dataclass
-class Message:
+class RoundMessage:
     """A message of a round; with an order, the receiver combines it."""
 
     source: int
@@ -35,10 +35,10 @@ class Phase:
     """A round of all ranks: first local moves, then messages."""
 
     local: dict[int, list[Move]] = field(default_factory=lambda: defaultdict(list))
-    messages: list[Message] = field(default_factory=list)
+    messages: list[RoundMessage] = field(default_factory=list)
 
 
-def document_from(name: str, buffers: Buffers, operations: list[Operation], queues: Queues = ()) -> dict[str, Any]:
+def document_from(name: str, buffers: Buffers, operations: list[Instruction], queues: Queues = ()) -> dict[str, Any]:
     """Return the document of operations; raise ValueError if they are wrong, or `NoAlgorithm` if they cut blocks."""
     add_ends(operations, buffers)
     order = in_order(operations, queues)
@@ -74,7 +74,7 @@ class Rounds:
                 if part.chunk == chunk:
                     self.bind(cell, part.block)
 
-    def add(self, step: Step) -> None:
+    def add(self, step: Execution) -> None:
         """Add an assignment."""
         rank, (to, of), values = step.rank, step.assignment, list(step.values)
         if not to:
@@ -159,7 +159,7 @@ class Rounds:
         if between and between[-1].order == order:
             between[-1].blocks.append(name)
         else:
-            messages.append(Message(source, to, order, [name]))
+            messages.append(RoundMessage(source, to, order, [name]))
 
     def phase(self, number: int) -> Phase:
         """Return a phase; the last one may be new."""

@@ -3,14 +3,14 @@
 A `Model` is read from a JSON file, and `Groups` is a mesh of ranks on a network.  `simulate_step` returns a `Step`.
 """
 
-from .groups import Collective, Groups
+from .groups import GroupCollective, Groups
 from .model import InvalidModel, Layer, Model, read, write
 from .profile import profile
 from .stage import How, Span, Stage
 from .step import Step, simulate_step
 
 __all__ = [
-    "Collective",
+    "GroupCollective",
     "Groups",
     "How",
     "InvalidModel",

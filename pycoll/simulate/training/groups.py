@@ -29,7 +29,7 @@ RUN = 16  # equal rounds in sequence: that many, and twice as many, are simulate
 SMALL = 64  # up to this number of ranks, algorithms whose ranks do different things are candidates too
 
 
-class Collective(NamedTuple):
+class GroupCollective(NamedTuple):
     """A collective of all groups of an axis, with its time in seconds; a message has no algorithm."""
 
     axis: str
@@ -89,7 +89,7 @@ class Groups:
                 f"the mesh has {self.ranks} ranks, but topology={self.topology!r} has {self.links.size} hosts of "
                 f"{self.per_host} ranks"
             )
-        self.found: dict[tuple[str, str, int], Collective] = {}
+        self.found: dict[tuple[str, str, int], GroupCollective] = {}
 
     def size(self, axis: str) -> int:
         """Return the number of ranks of a group; 1 if the mesh has no such axis."""
@@ -100,14 +100,14 @@ class Groups:
         names = list(self.mesh)
         return math.prod(self.mesh[name] for name in names[names.index(axis) + 1 :])
 
-    def collective(self, axis: str, primitive: str, nbytes: int) -> Collective:
+    def collective(self, axis: str, primitive: str, nbytes: int) -> GroupCollective:
         """Return a collective in all groups of an axis, or a "message" to the next rank of each group."""
         key = axis, primitive, nbytes
         if self.size(axis) == 1 or not nbytes:
-            return Collective(*key, "", 0.0)
+            return GroupCollective(*key, "", 0.0)
         if key not in self.found:
             find = self._message if primitive == "message" else self._fastest
-            self.found[key] = Collective(*key, *find(*key))
+            self.found[key] = GroupCollective(*key, *find(*key))
         return self.found[key]
 
     def _message(self, axis: str, primitive: str, nbytes: int) -> tuple[str, float]:

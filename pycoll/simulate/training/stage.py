@@ -30,14 +30,14 @@ class Span(NamedTuple):
     nbytes: int | None = None
 
 
-class Message(NamedTuple):
+class StageMessage(NamedTuple):
     """The times at which a message of the pipeline leaves and arrives."""
 
     left: float
     arrived: float
 
 
-Arrivals = dict[tuple[int, RecvTensor], Message]  # by the receiving stage, and what it waits for
+Arrivals = dict[tuple[int, RecvTensor], StageMessage]  # by the receiving stage, and what it waits for
 
 
 class How(NamedTuple):
@@ -140,14 +140,14 @@ class Stage:
         sent = self._occupy(PIPELINE, "pp", "message", nbytes, what)
         self.arrivals[move.to, RecvTensor(self.number, move.batch, move.chunk, move.backward)] = sent
 
-    def _occupy(self, channel: str, axis: str, primitive: str, nbytes: int, what: str = "") -> Message:
+    def _occupy(self, channel: str, axis: str, primitive: str, nbytes: int, what: str = "") -> StageMessage:
         """Let a channel carry something, after what came before."""
         found = self.groups.collective(axis, primitive, nbytes)
         begin = max(self.now, self.free[channel])
         self.free[channel] = end = begin + found.seconds
         if end > begin:
             self.spans.append(Span(channel, what or str(found), begin, end, nbytes))
-        return Message(begin, end)
+        return StageMessage(begin, end)
 
     def _work(self, move: MicrobatchWork) -> None:
         """Compute a pass through a chunk, layer by layer."""

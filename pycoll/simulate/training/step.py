@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...schedule.pipeline import check
-from .groups import Collective, Groups
+from .groups import GroupCollective, Groups
 from .model import Model, divided
 from .stage import Arrivals, How, Stage
 
@@ -23,7 +23,7 @@ class Step:
         Its seconds.
     stages : list of Stage
         One rank of each stage.
-    collectives : list of Collective
+    collectives : list of GroupCollective
         The times of all kinds of collectives and messages.
     samples : int
         The number of samples.
@@ -33,7 +33,7 @@ class Step:
 
     time: float
     stages: list[Stage]
-    collectives: list[Collective]
+    collectives: list[GroupCollective]
     samples: int
     utilization: float
 

@@ -7,11 +7,11 @@ import pytest
 
 from pycoll.draw.language import speaking
 from pycoll.draw.waiting import SIDE, described, waiting
-from pycoll.schedule.diagnosis import Waiting
+from pycoll.schedule.diagnosis import WaitForGraph
 
 
 def test_the_cycle_differs_from_the_other_ranks_that_wait():
-    found = Waiting([[1], [2], [0], [2], None], [0, 1, 2])
+    found = WaitForGraph([[1], [2], [0], [2], None], [0, 1, 2])
     picture = ElementTree.fromstring(f"<figure>{waiting(found)}</figure>")
     kinds = [one.get("class") for one in picture.iter() if one.get("class")]
     assert [kinds.count(f"arrow {kind}") for kind in ("cycle", "waits")] == [3, 1]
@@ -24,7 +24,7 @@ def test_the_cycle_differs_from_the_other_ranks_that_wait():
 
 @pytest.mark.parametrize("size", [1, 2, 9, 32])
 def test_it_stays_inside(size):
-    markup = waiting(Waiting([[(rank + 1) % size] for rank in range(size)], list(range(size))))
+    markup = waiting(WaitForGraph([[(rank + 1) % size] for rank in range(size)], list(range(size))))
     numbers = re.findall(r'(?: [xy]|cx|cy)="(-?[\d.]+)"', markup)
     for path in re.findall(r'class="arrow cycle" d="([^"]*)"', markup):
         numbers += re.findall(r"-?[\d.]+", path)
