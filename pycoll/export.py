@@ -17,8 +17,9 @@ from .base.files import write_bytes
 from .primitives.direct import AND_SUFFIX, find_schedule
 from .schedule.formats import FORMATS, files_written
 from .schedule.formats.plan import ExportedSchedule, plan_of
+from .schedule.hosts import in_order
 from .schedule.own_file import check, load
-from .schedule.registry import PRIMITIVES, in_order
+from .schedule.registry import PRIMITIVES
 from .simulate.network import Network
 from .simulate.run import sizes
 from .tune.options import nbytes

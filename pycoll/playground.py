@@ -20,18 +20,9 @@ from .draw.markup import tag, words
 from .draw.names import setting
 from .draw.page import described, document, introduction, player, scripts
 from .draw.waiting import waiting
-from .schedule.registry import (
-    PRIMITIVES,
-    Algorithm,
-    Hosts,
-    algorithms_of,
-    find_schedule,
-    in_levels,
-    in_order,
-    member,
-    sides,
-    without_domains,
-)
+from .schedule.cuts import sides
+from .schedule.hosts import Hosts, in_order, without_domains
+from .schedule.registry import PRIMITIVES, Algorithm, algorithms_of, find_schedule, in_levels, member
 from .simulate.forms import check_hosts, parse
 from .simulate.network import Network
 from .simulate.routes import Topology

@@ -32,11 +32,12 @@ from .compiler.programs import compiled
 from .primitives.direct import AND_SUFFIX, find_schedule
 from .schedule.costs import count, disagreements, missing_lines
 from .schedule.formats import NoAlgorithm
+from .schedule.hosts import Hosts
 from .schedule.neighborhood import OPTIONS, Neighborhood, add_options, described, neighborhood
 from .schedule.neighbors import Stencil, without_neighbors
 from .schedule.own_file import load, problem, registered
 from .schedule.proof import ProofError, prove
-from .schedule.registry import COLLECTIVES, NEIGHBORHOODS, Algorithm, Hosts, algorithms_of
+from .schedule.registry import COLLECTIVES, NEIGHBORHOODS, Algorithm, algorithms_of
 
 SIZES = [*range(1, 18), 23, 32]
 MOST = 1 << 62  # bytes of a message, which is not cut into segments

@@ -41,9 +41,9 @@ def _must_be_served(spec: Any, peer: int, comm: MPI.Comm, copied: bool = False) 
     array = _on_gpu(spec)
     if array is None:
         return False
-    from ..runtime.gpu.memory import is_direct_to, packs_in_mpi
+    from ..runtime.gpu.memory import is_cuda_aware_to, packs_in_mpi
 
-    if not is_direct_to(peer, comm) or (not packs_in_mpi() and (copied or _has_gaps(spec))):
+    if not is_cuda_aware_to(peer, comm) or (not packs_in_mpi() and (copied or _has_gaps(spec))):
         return True
     wait_for_caller(array.device.id)
     return False

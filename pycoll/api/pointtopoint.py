@@ -124,9 +124,9 @@ def _outgoing(buf: Any, dest: int, tag: int, comm: MPI.Comm) -> tuple[Array, lis
     array = send_array("buf", buf)
     if is_host(array):
         return array, _spec(array)
-    from ..runtime.gpu.memory import is_direct_to
+    from ..runtime.gpu.memory import is_cuda_aware_to
 
-    if not is_direct_to(dest, comm):
+    if not is_cuda_aware_to(dest, comm):
         return array, _spec(device_copies.to_host(array))
     streams.wait_for_caller(array.device.id)
     return array, _spec(array)
@@ -138,9 +138,9 @@ def _incoming(buf: Any, source: int, tag: int, comm: MPI.Comm) -> tuple[Array, l
     array = recv_array("buf", buf)
     if is_host(array):
         return array, _spec(array), None
-    from ..runtime.gpu.memory import is_direct_to
+    from ..runtime.gpu.memory import is_cuda_aware_to
 
-    if not is_direct_to(source, comm):
+    if not is_cuda_aware_to(source, comm):
         streams.order_after_caller(array.device.id)
         stage = device_copies.pinned(array.nbytes)
         return array, _spec(stage.view(array.dtype)), stage

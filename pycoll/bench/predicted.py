@@ -23,7 +23,7 @@ import pycoll
 from pycoll.base.command_line import Parser, check_folder, in_words, printed_once, say_written
 from pycoll.base.files import write_json, write_text
 from pycoll.runtime.attach import attach
-from pycoll.schedule.registry import Hosts
+from pycoll.schedule.hosts import Hosts
 from pycoll.simulate.calibrate import calibrate
 from pycoll.simulate.network import Network, read
 from pycoll.tune.benchmark_case import MEASURED, Case

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from ..schedule.cuts import whole
 from ..schedule.diagnosis import WaitForGraph
 from ..schedule.moves import Schedule
 from ..schedule.proof import Counts, ProofError, prove
-from ..schedule.registry import PRIMITIVES, Algorithm, parameters_of, whole
+from ..schedule.registry import PRIMITIVES, Algorithm, parameters_of
 
 FILE = "<the editor>"
 SIZES = range(1, 33)  # numbers of ranks for which algorithms are proved

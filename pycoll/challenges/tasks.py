@@ -10,9 +10,10 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ..schedule.cuts import per_rank, whole
 from ..schedule.moves import AFTER, BEFORE, Recv, Reduce, Schedule, Send
 from ..schedule.proof import Counts
-from ..schedule.registry import Algorithm, per_rank, whole
+from ..schedule.registry import Algorithm
 from .edited import Goal, Verdict, examine, read
 
 

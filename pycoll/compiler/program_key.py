@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..schedule.registry import Algorithm, Hosts
+from ..schedule.hosts import Hosts
+from ..schedule.registry import Algorithm
 
 if TYPE_CHECKING:
     from ..schedule.neighbors import Neighbors

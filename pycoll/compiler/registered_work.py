@@ -10,8 +10,9 @@ from math import lcm
 from typing import Any, NamedTuple
 
 from ..primitives.direct import direct, is_contribution, part_of
+from ..schedule.hosts import Hosts
 from ..schedule.moves import AFTER, Block, Combine, Copy, Recv, Round, Send
-from ..schedule.registry import Algorithm, Hosts
+from ..schedule.registry import Algorithm
 from ..schedule.symbols import Combination, Expression, Leaf
 from .layout import layout, split
 from .program import INPUT, OUTPUT, Layout, Region, peer_buffer

@@ -14,11 +14,12 @@ from pathlib import Path
 from ..base.command_line import Parser, check_folder, in_words, say_written, until_the_reader_ends
 from ..base.files import write_text
 from ..primitives.direct import AND_SUFFIX, find_schedule
+from ..schedule.hosts import Hosts, without_domains
 from ..schedule.neighborhood import Neighborhood, add_options, described, neighborhood
 from ..schedule.own_file import check as check_own
 from ..schedule.own_file import load
 from ..schedule.pipeline import SCHEDULES, check
-from ..schedule.registry import COLLECTIVES, Algorithm, Hosts, algorithms_of, without_domains
+from ..schedule.registry import COLLECTIVES, Algorithm, algorithms_of
 from .frames import Film
 from .gallery import Setting, guide
 from .page import page

@@ -13,11 +13,12 @@ from itertools import chain
 from types import CodeType
 from typing import Any, NamedTuple
 
+from ..schedule.hosts import Hosts
 from ..schedule.moves import Block, Combine, Copy, Recv, Reduce, Round, Send
 from ..schedule.neighborhood import Neighborhood
 from ..schedule.neighbors import Neighbors
 from ..schedule.proof import Counts, RankState, prove
-from ..schedule.registry import Algorithm, Hosts, counts_of
+from ..schedule.registry import Algorithm, counts_of
 from ..schedule.symbols import Value
 from .language import say
 

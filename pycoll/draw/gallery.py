@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..schedule.costs import documented, evaluate
+from ..schedule.cuts import sides
+from ..schedule.hosts import Hosts
 from ..schedule.neighborhood import Neighborhood, corners, neighborhood
-from ..schedule.registry import COLLECTIVES, PRIMITIVES, Algorithm, Hosts, algorithms_of, find, sides
+from ..schedule.registry import COLLECTIVES, PRIMITIVES, Algorithm, algorithms_of, find
 from .frames import Film, film
 from .language import say
 from .markup import rows, tag, words

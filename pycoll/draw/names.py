@@ -6,10 +6,11 @@ import inspect
 from collections.abc import Callable, Sequence
 
 from ..schedule.costs import FIELDS, documented, formula_for
+from ..schedule.hosts import without_domains
 from ..schedule.moves import Block
 from ..schedule.neighbors import Edge
 from ..schedule.proof import Counts
-from ..schedule.registry import counts_of, without_domains
+from ..schedule.registry import counts_of
 from .frames import DrawnMessage, Film, Frame
 from .language import say
 

@@ -28,7 +28,7 @@ class ExpertParallel:
 
     Parameters
     ----------
-    gate : array of shape (width, experts)
+    router : array of shape (width, experts)
         The weights of the router, which all ranks have.
     up : array of shape (experts, width, hidden)
         The first weights of all experts, the same on all ranks.
@@ -48,7 +48,7 @@ class ExpertParallel:
     Attributes
     ----------
     parameters : dict of str to array
-        The gate, and the experts of this rank.
+        The router, and the experts of this rank.
     gradients : dict of str to array
         Sums of their gradients, those of experts over all ranks; set them to zero before each step.
     divided : dict of str to int
@@ -77,7 +77,7 @@ class ExpertParallel:
 
     def __init__(
         self,
-        gate: Array,
+        router: Array,
         up: Array,
         down: Array,
         *,
@@ -88,7 +88,7 @@ class ExpertParallel:
         comm: MPI.Comm | None = None,
     ) -> None:
         self.comm = MPI.COMM_WORLD if comm is None else comm
-        self.experts, ranks = gate.shape[1], self.comm.size
+        self.experts, ranks = router.shape[1], self.comm.size
         if self.experts % ranks:
             raise ValueError(
                 f"{self.experts} experts cannot be divided over {ranks} ranks; "
@@ -103,7 +103,7 @@ class ExpertParallel:
         if not capacity > 0:
             raise ValueError(f"capacity={capacity} is not positive")
         self.top_k, self.capacity, self.balance, self.groups = top_k, capacity, balance, groups
-        self.parameters = {"gate": gate.copy(), "up": block(up, self.comm), "down": block(down, self.comm)}
+        self.parameters = {"router": router.copy(), "up": block(up, self.comm), "down": block(down, self.comm)}
         self.gradients = {name: np.zeros_like(array) for name, array in self.parameters.items()}
         self.divided = {"up": 0, "down": 0}
 
@@ -150,15 +150,15 @@ class ExpertParallel:
             self.gradients["up"][expert] += given[expert].T @ dhidden
             dgiven.append(dhidden @ self.parameters["up"][expert].T)
         dscores = routing.backward((of_row * returned).sum(1))
-        self.gradients["gate"] += x.T @ dscores
-        dx = dscores @ self.parameters["gate"].T
+        self.gradients["router"] += x.T @ dscores
+        dx = dscores @ self.parameters["router"].T
         module_of(x).add.at(dx, routing.row, exchange.combine(dgiven))
         return dx
 
     def _routed(self, x: Array) -> _Routing:
         if len(x) % self.groups:
             raise ValueError(f"{len(x)} tokens cannot be divided into {self.groups} groups of equal size")
-        scores = x @ self.parameters["gate"]
+        scores = x @ self.parameters["router"]
         probability = np.exp(scores - scores.max(1, keepdims=True))
         probability /= probability.sum(1, keepdims=True)
         best = np.argsort(-probability, axis=1, kind="stable")[:, : self.top_k]

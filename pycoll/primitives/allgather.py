@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..schedule.cuts import around, halves
+from ..schedule.hosts import Hosts
 from ..schedule.moves import Block, Recv, Schedule, Send
-from ..schedule.registry import Hosts, algorithm, around, halves
+from ..schedule.registry import algorithm
 from . import gather, patterns
 from .patterns import bruck_between, gather_beside, grid_allgather, inside_allgather, one_to_all
 from .swing import swing_allgather

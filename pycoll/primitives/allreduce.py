@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..schedule.cuts import around, halves, per_lane_and_host, per_port_and_rank, per_rank, sides, two_per_segment
+from ..schedule.hosts import Hosts
 from ..schedule.moves import AFTER, BEFORE, Block, Combine, Copy, Recv, Reduce, Schedule, Send
-from ..schedule.registry import (
-    Hosts,
-    algorithm,
-    around,
-    halves,
-    per_lane_and_host,
-    per_port_and_rank,
-    per_rank,
-    sides,
-    two_per_segment,
-)
+from ..schedule.registry import algorithm
 from . import allgather, bcast, reduce, reduce_scatter, torus
 from .double_tree import two_trees
 from .patterns import bruck_between, grid_allgather, inside_allgather, inside_reduce_scatter, reversed_allgather

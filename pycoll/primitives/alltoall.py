@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from itertools import product
 
+from ..schedule.cuts import around, side
+from ..schedule.hosts import Hosts
 from ..schedule.moves import Move, Recv, Schedule, Send
-from ..schedule.registry import Hosts, algorithm, around, side
+from ..schedule.registry import algorithm
 from .patterns import scatter_beside
 from .swing import bine_alltoall
 from .topology import Lanes

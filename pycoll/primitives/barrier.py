@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ..schedule.cuts import around
+from ..schedule.hosts import Hosts
 from ..schedule.moves import Recv, Schedule, Send
-from ..schedule.registry import Hosts, algorithm, around
+from ..schedule.registry import algorithm
 from . import bcast, reduce, topology
 from .patterns import broadcast_down, reduce_up
 

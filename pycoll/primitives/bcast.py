@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..schedule.cuts import per_rank, per_segment
+from ..schedule.hosts import Hosts
 from ..schedule.moves import Blocks, Recv, Schedule, Send
-from ..schedule.registry import Hosts, algorithm, per_rank, per_segment
+from ..schedule.registry import algorithm
 from . import allgather, scatter, swing, topology
 from .patterns import broadcast_down, in_parallel, one_to_all
 from .topology import Lanes

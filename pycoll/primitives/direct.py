@@ -13,9 +13,11 @@ from functools import lru_cache, wraps
 from typing import Any, NamedTuple
 
 from ..schedule import registry
+from ..schedule.cuts import whole
+from ..schedule.hosts import Hosts
 from ..schedule.moves import AFTER, Block, Combine, Copy, Move, Recv, Schedule, Send
 from ..schedule.proof import outcomes
-from ..schedule.registry import PRIMITIVES, Algorithm, Hosts, whole
+from ..schedule.registry import PRIMITIVES, Algorithm
 from ..schedule.symbols import Expression, Leaf, contributors
 from . import alltoall
 

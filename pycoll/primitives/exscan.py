@@ -5,8 +5,9 @@ Each algorithm moves all vectors by one rank, and then runs the scan of the same
 
 from __future__ import annotations
 
+from ..schedule.cuts import per_segment
 from ..schedule.moves import Blocks, Recv, Schedule, Send
-from ..schedule.registry import algorithm, per_segment
+from ..schedule.registry import algorithm
 from . import scan
 
 

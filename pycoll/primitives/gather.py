@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ..schedule.hosts import Hosts
 from ..schedule.moves import Recv, Schedule, Send
-from ..schedule.registry import Hosts, algorithm
+from ..schedule.registry import algorithm
 from . import swing, topology
 from .patterns import gather_up, in_parallel
 

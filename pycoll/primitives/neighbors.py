@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 
+from ..schedule.hosts import Hosts, without_domains
 from ..schedule.moves import Block, Move, Recv, Schedule, Send
 from ..schedule.neighbors import Edge, Neighbors, check_stencil
-from ..schedule.registry import NEIGHBORHOODS, Hosts, counts_of, register_for_neighbors, without_domains
+from ..schedule.registry import NEIGHBORHOODS, counts_of, register_for_neighbors
 
 BlockOf = Callable[[Edge], Block]  # names the block that goes along an edge
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ..schedule.cuts import per_rank, per_segment
+from ..schedule.hosts import Hosts
 from ..schedule.moves import AFTER, BEFORE, Blocks, Reduce, Schedule, Send
-from ..schedule.registry import Hosts, algorithm, per_rank, per_segment
+from ..schedule.registry import algorithm
 from . import gather, swing, topology
 from .patterns import in_parallel, recursive_multiplying, reduce_up, reversed_allgather
 

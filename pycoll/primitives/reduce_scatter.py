@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ..schedule.cuts import around, halves
+from ..schedule.hosts import Hosts
 from ..schedule.moves import Reduce, Schedule, Send
-from ..schedule.registry import Hosts, algorithm, around, halves
+from ..schedule.registry import algorithm
 from . import allgather, patterns, reduce, scatter
 from .patterns import reversed_allgather
 from .topology import Lanes

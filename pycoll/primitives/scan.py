@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ..schedule.cuts import per_segment
 from ..schedule.moves import BEFORE, Reduce, Schedule, Send
-from ..schedule.registry import algorithm, per_segment
+from ..schedule.registry import algorithm
 from .patterns import in_parallel
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from ..schedule.registry import Hosts, without_domains
+from ..schedule.hosts import Hosts, without_domains
 
 
 class TreeNode(NamedTuple):

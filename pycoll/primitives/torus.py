@@ -11,8 +11,8 @@ from itertools import product, zip_longest
 from math import prod
 from typing import Any
 
+from ..schedule.cuts import ports, sides
 from ..schedule.moves import Block, Blocks, Move, Recv, Round, Schedule, Send
-from ..schedule.registry import ports, sides
 from .patterns import reversed_allgather
 
 Line = Callable[[int, int], Schedule]

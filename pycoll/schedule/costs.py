@@ -12,9 +12,11 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from .cuts import ports, side, sides
+from .hosts import Hosts
 from .moves import Block
 from .proof import Counts, prove
-from .registry import PRIMITIVES, Algorithm, Hosts, algorithms_of, ports, side, sides
+from .registry import PRIMITIVES, Algorithm, algorithms_of
 
 FIELDS = ("Rounds", "Messages", "Sent", "Received", "Cost", "Limits", "Source")
 

@@ -19,8 +19,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .hosts import Hosts
 from .moves import AFTER, BEFORE, Block, Combine, Copy, Move, Recv, Reduce, Round, Schedule, Send
-from .registry import PRIMITIVES, Algorithm, Hosts
+from .registry import PRIMITIVES, Algorithm
 
 VERSION = 1
 MOST_PARTS = 1 << 16  # of a vector, if there are few ranks

@@ -9,6 +9,7 @@ from itertools import product
 from numbers import Integral
 from typing import Any, NamedTuple
 
+from .hosts import Hosts, without_domains
 from .neighbors import (
     Neighbors,
     Stencil,
@@ -19,7 +20,7 @@ from .neighbors import (
     on_hosts,
     stencil_neighbors,
 )
-from .registry import Algorithm, Hosts, Primitive, without_domains
+from .registry import Algorithm, Primitive
 
 OPTIONS = ("dims", "periods", "offsets", "edges")
 

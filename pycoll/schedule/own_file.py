@@ -15,8 +15,9 @@ from . import formats
 from .costs import count
 from .document import algorithm_of
 from .endless import limit_rounds
+from .hosts import Hosts
 from .proof import ProofError, situation
-from .registry import PRIMITIVES, Algorithm, Hosts, algorithms_of, find_schedule, register_schedule
+from .registry import PRIMITIVES, Algorithm, algorithms_of, find_schedule, register_schedule
 from .symmetry import NotSymmetric, symmetric_rounds
 
 

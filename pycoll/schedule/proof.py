@@ -23,9 +23,10 @@ from typing import NamedTuple
 from ..base.numbers import listed, ranks_named
 from .diagnosis import Stuck, WaitForGraph, messages, peers, wrong_contributions, wrong_form
 from .endless import timed
+from .hosts import Hosts, without_domains
 from .moves import AFTER, RECEIVES, Block, Blocks, Combine, Copy, Move, Recv, Reduce, Round, Send, check_round
 from .neighbors import Neighbors
-from .registry import Algorithm, Hosts, counts_of, without_domains
+from .registry import Algorithm, counts_of
 from .symbols import Expression, Value, Values
 
 Bytes = Callable[[Block], float]

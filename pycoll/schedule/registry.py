@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
-import itertools
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+from .cuts import whole
+from .hosts import LEVELS, Hosts, without_domains
 from .moves import Block, Schedule
 
 if TYPE_CHECKING:
@@ -166,91 +166,6 @@ NEIGHBORHOODS: dict[str, Primitive] = {primitive.name: primitive for primitive i
 COLLECTIVES = PRIMITIVES | NEIGHBORHOODS
 
 
-# The host of each rank, as a number, or its domains, the largest first, such as the numbers of its host and of its NUMA
-# domain; None means that each rank has its own host.
-Hosts = tuple[int, ...] | tuple[tuple[int, ...], ...] | None
-LEVELS = ("node", "socket", "numa", "l3")
-"""The kinds of domains, the largest first: ranks of a domain share a host, a socket, memory or a third-level cache."""
-
-
-def in_order(ranks: int, ranks_per_host: int) -> tuple[int, ...] | None:
-    """Return the hosts of ranks of which so many consecutive ones share a host; None if each has its own."""
-    return None if ranks_per_host == 1 else tuple(rank // ranks_per_host for rank in range(ranks))
-
-
-def without_domains(hosts: Sequence[int | tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the host of each rank."""
-    return tuple(each[0] if isinstance(each, tuple) else each for each in hosts)
-
-
-# The number of parts into which an algorithm cuts the vector (only bcast, reduce, allreduce, scan and exscan).
-
-
-def whole(size: int, segments: int, hosts: Hosts) -> int:
-    """One part: the whole vector."""
-    return 1
-
-
-def per_rank(size: int, segments: int, hosts: Hosts) -> int:
-    """One part for each rank."""
-    return size
-
-
-def per_segment(size: int, segments: int, hosts: Hosts) -> int:
-    """One part for each segment of the pipeline."""
-    return segments
-
-
-def two_per_segment(size: int, segments: int, hosts: Hosts) -> int:
-    """Two parts for each segment, one for each of two trees."""
-    return 2 * segments
-
-
-def per_lane_and_host(size: int, segments: int, hosts: Hosts) -> int:
-    """One part for each lane and host: the number of hosts times the number of ranks on the smallest host."""
-    ranks_of = Counter(range(size) if hosts is None else hosts)
-    return len(ranks_of) * min(ranks_of.values())
-
-
-def side(p: int, k: int) -> int:
-    """Return the side of the smallest cube of k dimensions that has room for p ranks."""
-    return next(side for side in itertools.count(1) if side**k >= p)
-
-
-@cache
-def sides(size: int, k: int) -> tuple[int, ...]:
-    """Return the sizes of a torus of k dimensions, as equal as possible and in decreasing order, as MPI_Dims_create."""
-    found: list[int] = []
-    for left in range(k, 0, -1):
-        side = max(each for each in range(1, size + 1) if size % each == 0 and each**left <= size)
-        found.append(side)
-        size //= side
-    return tuple(sorted(found, reverse=True))
-
-
-def ports(size: int, k: int) -> int:
-    """Return the number of ports of a rank in a torus of k dimensions: two for each side of at least two ranks."""
-    return 2 * sum(side > 1 for side in sides(size, k)) or 1
-
-
-def per_port_and_rank(size: int, segments: int, hosts: Hosts, k: int = 1) -> int:
-    """One part for each port and each rank."""
-    return ports(size, k) * size
-
-
-# The grid on which the schedule of an algorithm is symmetric, see `pycoll.schedule.symmetry`; empty where it is not.
-
-
-def around(size: int) -> tuple[int, ...]:
-    """Return the grid of one dimension: each rank does what the rank before does, one rank further."""
-    return (size,)
-
-
-def halves(size: int) -> tuple[int, ...]:
-    """Return the hypercube of a power of two ranks."""
-    return (2,) * (size.bit_length() - 1) if size & (size - 1) == 0 else ()
-
-
 @dataclass(frozen=True, eq=False)
 class Algorithm:
     """A registered schedule generator and its properties."""
@@ -365,7 +280,7 @@ def algorithm(
     if inspect.isgeneratorfunction(cut):
         raise TypeError(f"write @algorithm(), with parentheses, above {cut.__name__}")
     if not callable(cut):
-        raise TypeError(f"cut must be a function, for example pycoll.schedule.registry.per_rank, not {cut!r}")
+        raise TypeError(f"cut must be a function, for example pycoll.schedule.cuts.per_rank, not {cut!r}")
 
     def register(generator: Callable[..., Schedule]) -> Callable[..., Schedule]:
         file = generator.__module__.rpartition(".")[2]

@@ -13,7 +13,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ..base.domains import KINDS, UNKNOWN
-from ..schedule.registry import NATIVE, NEIGHBORHOODS, Algorithm, Hosts, algorithms_of, find
+from ..schedule.hosts import Hosts
+from ..schedule.registry import NATIVE, NEIGHBORHOODS, Algorithm, algorithms_of, find
 from .choices import Choices, algorithm_from_environment
 from .rules import PACKED, REGISTERED_FROM, choose, native_up_to, slots_up_to
 from .tuning_file import SHARED_MEMORY, Candidate, Tuned

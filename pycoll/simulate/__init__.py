@@ -16,9 +16,9 @@ from ..base.callable_module import make_callable
 from ..base.domains import KINDS
 from ..primitives.direct import find_schedule
 from ..schedule.endless import timed
+from ..schedule.hosts import Hosts, in_order, without_domains
 from ..schedule.moves import Blocks, Round
 from ..schedule.neighborhood import neighborhood
-from ..schedule.registry import Hosts, in_order, without_domains
 from .forms import check_hosts, parse
 from .network import Link, Network
 from .run import Cluster, Outcome, Ranks, check_size, sizes, sizes_between_neighbors

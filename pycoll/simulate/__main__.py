@@ -17,9 +17,10 @@ from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
 from ..base.command_line import Parser, check_folder, in_words, say_written, until_the_reader_ends
 from ..base.files import write_text
 from ..primitives.direct import AND_SUFFIX, SUFFIX, find_schedule
+from ..schedule.hosts import in_order
 from ..schedule.neighborhood import Neighborhood, add_options, described, neighborhood
 from ..schedule.own_file import check, load
-from ..schedule.registry import COLLECTIVES, Algorithm, algorithms_of, in_order
+from ..schedule.registry import COLLECTIVES, Algorithm, algorithms_of
 from ..tune.options import nbytes
 from . import Simulated, simulate
 from .forms import parse

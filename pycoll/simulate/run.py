@@ -20,9 +20,10 @@ from itertools import accumulate, count
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..compiler.layout import COUNT_BYTES, split
+from ..schedule.hosts import Hosts, without_domains
 from ..schedule.moves import Block, Blocks, Combine, Copy, Recv, Reduce, Round, Send
 from ..schedule.neighbors import Neighbors
-from ..schedule.registry import Algorithm, Hosts, counts_of, without_domains
+from ..schedule.registry import Algorithm, counts_of
 from .network import Link, Network
 from .ports import Flow, Port, SimulatedMessage
 from .routes import FatTree, Hop, RankHosts, Topology, across, inside

@@ -9,9 +9,10 @@ import pytest
 from pycoll.primitives import allgather, reduce_scatter
 from pycoll.prove import examine, layouts
 from pycoll.schedule.costs import disagreements, missing_lines
+from pycoll.schedule.cuts import per_rank, whole
 from pycoll.schedule.moves import AFTER, BEFORE, Recv, Reduce, Send
 from pycoll.schedule.proof import ProofError, prove
-from pycoll.schedule.registry import PRIMITIVES, Algorithm, algorithm, algorithms_of, find_schedule, per_rank, whole
+from pycoll.schedule.registry import PRIMITIVES, Algorithm, algorithm, algorithms_of, find_schedule
 
 RANK_SIZE = ("rank", "size")
 

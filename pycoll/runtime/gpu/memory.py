@@ -46,7 +46,7 @@ class OnDevice(Memory):
         return KernelLauncher(self._device, self._on_device, bases, dtype, operation, size)
 
 
-class Direct(OnDevice):
+class CudaAware(OnDevice):
     """Buffers on one GPU, with a CUDA-aware MPI; scratch is also in GPU memory, and the GPU combines."""
 
     def __init__(self, device: int, buffers: Sequence[Any]) -> None:
@@ -85,13 +85,13 @@ def memory_of(
     """The kind of memory for a call with at least one array in GPU memory; ValueError if they are on different GPUs.
 
     `buffers` are the objects that the caller passed.
-    The direct path requires that all buffers are in GPU memory, that MPI is CUDA-aware, and that the GPU can combine.
+    GPU addresses are passed to MPI only if all buffers are in GPU memory, MPI is CUDA-aware, and the GPU can combine.
     Short buffers may be staged all the same: the messages are the same, so each rank decides for itself.
     """
     device = _device_of(send, recv)
     short = max(array.nbytes for array in (send, recv) if array is not None) <= settings.DEVICE_STAGED
-    if _all_on_gpu(send, recv) and not short and is_direct() and _can_combine(send, recv, dtype, operation):
-        return Direct(device, buffers)
+    if _all_on_gpu(send, recv) and not short and is_cuda_aware() and _can_combine(send, recv, dtype, operation):
+        return CudaAware(device, buffers)
     return Staged(device, buffers, *(None if is_host(array) else array.nbytes for array in (send, recv)))
 
 
@@ -120,15 +120,15 @@ def packs_in_mpi() -> bool:
     return cuda_aware.support().packs
 
 
-def is_direct_to(peer: int, comm: MPI.Comm) -> bool:
+def is_cuda_aware_to(peer: int, comm: MPI.Comm) -> bool:
     """Whether a message to or from `peer` is passed to MPI with a GPU address.
 
     Unless MPI itself is CUDA-aware, this excludes messages of a rank to itself, which need not go through UCX.
     """
-    return is_direct() and (packs_in_mpi() or peer not in (MPI.ANY_SOURCE, comm.rank))
+    return is_cuda_aware() and (packs_in_mpi() or peer not in (MPI.ANY_SOURCE, comm.rank))
 
 
-def is_direct() -> bool:
+def is_cuda_aware() -> bool:
     """Whether GPU addresses are passed to MPI; if not, warn once, unless the user has chosen this."""
     found = cuda_aware.support()
     if not found.aware and found.doubtful:

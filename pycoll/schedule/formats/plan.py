@@ -8,8 +8,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ..document import assembled, rounds_of
+from ..hosts import Hosts
 from ..moves import Block, Blocks, Combine, Copy, Move, Recv, Reduce, Round, Send
-from ..registry import Algorithm, Hosts
+from ..registry import Algorithm
 from .cells import COLLECTIVES, SCRATCH, Buffers, Cell
 
 

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 from ...base import settings
 from ...primitives.direct import find_schedule
 from ...schedule.endless import timed
+from ...schedule.hosts import in_order
 from ...schedule.moves import Blocks, Recv, Reduce, Round, Send
-from ...schedule.registry import Algorithm, algorithms_of, in_order
+from ...schedule.registry import Algorithm, algorithms_of
 from ...schedule.symmetry import Described
 from .. import _compiled, outcome_of
 from ..forms import parse

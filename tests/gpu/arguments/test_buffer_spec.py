@@ -280,7 +280,7 @@ def test_messages_that_cannot_be_sent(xp, way):
 
 def test_messages_that_mpi_has_completed(xp, monkeypatch):
     """If MPI itself completes a staged message, the data is not in GPU memory, and `Wait` raises an error."""
-    monkeypatch.setattr("pycoll.runtime.gpu.memory.is_direct_to", lambda peer, comm: False)
+    monkeypatch.setattr("pycoll.runtime.gpu.memory.is_cuda_aware_to", lambda peer, comm: False)
     back = xp.empty(20)
     request = pycoll.irecv(back, LEFT, 8)
     pycoll.send(produced(xp, np.arange(20.0)), RIGHT, 8)

@@ -33,8 +33,8 @@ def rows():
 
 def plain(layer, x):
     """Return the outputs and the loss for balance, row by row, without a limit."""
-    gate, up, down = layer.parameters.values()
-    scores = np.exp(x @ gate)
+    router, up, down = layer.parameters.values()
+    scores = np.exp(x @ router)
     probability = scores / scores.sum(1, keepdims=True)
     y = np.zeros_like(x)
     for row, chances in zip(range(len(x)), probability, strict=True):
@@ -42,8 +42,8 @@ def plain(layer, x):
         total = chances[best].sum() if layer.top_k > 1 else 1
         for expert in best:
             y[row] += chances[expert] / total * (np.maximum(x[row] @ up[expert], 0) @ down[expert])
-    share = np.bincount(probability.argmax(1), minlength=gate.shape[1]) / len(x)
-    return y, layer.balance * gate.shape[1] * (share @ probability.mean(0))
+    share = np.bincount(probability.argmax(1), minlength=router.shape[1]) / len(x)
+    return y, layer.balance * router.shape[1] * (share @ probability.mean(0))
 
 
 @pytest.mark.parametrize("top_k", [1, 2])
@@ -75,7 +75,7 @@ def test_training_is_that_of_one_process(top_k, capacity):
         found, kept = ours.forward(x[mine])
         np.testing.assert_allclose(found, y[mine], rtol=1e-10, atol=1e-10)
         np.testing.assert_allclose(ours.backward(found - target[mine], kept), dx[mine], rtol=1e-10, atol=1e-10)
-        ours.gradients["gate"] = pycoll.allreduce(ours.gradients["gate"])
+        ours.gradients["router"] = pycoll.allreduce(ours.gradients["router"])
         for layer in (alone, ours):
             for name, parameter in layer.parameters.items():
                 parameter -= 0.002 * layer.gradients[name]
@@ -83,7 +83,7 @@ def test_training_is_that_of_one_process(top_k, capacity):
     per = EXPERTS // SIZE
     for name, parameter in ours.parameters.items():
         whole = alone.parameters[name]
-        wanted = whole if name == "gate" else whole[RANK * per : (RANK + 1) * per]
+        wanted = whole if name == "router" else whole[RANK * per : (RANK + 1) * per]
         np.testing.assert_allclose(parameter, wanted, rtol=0, atol=1e-10)
 
 
@@ -111,8 +111,8 @@ def check_drawn(per_rank, width, hidden, count, top_k, capacity):
     own = slice(RANK * per_rank, (RANK + 1) * per_rank)
     for name in ("up", "down"):
         np.testing.assert_allclose(ours.gradients[name], alone.gradients[name][own], rtol=1e-10, atol=1e-10)
-    gate = pycoll.allreduce(ours.gradients["gate"])
-    np.testing.assert_allclose(gate, alone.gradients["gate"], rtol=1e-10, atol=1e-10)
+    router = pycoll.allreduce(ours.gradients["router"])
+    np.testing.assert_allclose(router, alone.gradients["router"], rtol=1e-10, atol=1e-10)
 
 
 def test_the_limit_takes_first_choices_first():
@@ -121,9 +121,9 @@ def test_the_limit_takes_first_choices_first():
 
 
 def test_rows_above_the_limit_get_nothing():
-    gate = np.zeros((WIDTH, EXPERTS))
-    gate[:, 0] = 1  # all rows choose expert 0
-    layer = ExpertParallel(gate, *weights()[1:], capacity=EXPERTS / 4)
+    router = np.zeros((WIDTH, EXPERTS))
+    router[:, 0] = 1  # all rows choose expert 0
+    layer = ExpertParallel(router, *weights()[1:], capacity=EXPERTS / 4)
     x = np.ones((8, WIDTH))
     y, saved = layer.forward(x)
     assert (y[:2] != 0).any(axis=1).all()
@@ -145,9 +145,9 @@ def test_ranks_may_have_different_numbers_of_rows():
 def test_bytes_are_those_of_the_docstring(top_k, monkeypatch):
     monkeypatch.setattr("pycoll.runtime.slots.serves", lambda *_: False)  # they are those of messages
     numbers = np.eye(EXPERTS)  # row r chooses the experts r and r + 1
-    gate = 2 * numbers + np.roll(numbers, 1, axis=1)
+    router = 2 * numbers + np.roll(numbers, 1, axis=1)
     up, down = np.ones((EXPERTS, EXPERTS, 2)), np.ones((EXPERTS, 2, EXPERTS))
-    layer = ExpertParallel(gate, up, down, top_k=top_k, capacity=EXPERTS)
+    layer = ExpertParallel(router, up, down, top_k=top_k, capacity=EXPERTS)
     with pycoll.traffic() as forward:
         _, saved = layer.forward(numbers)
     with pycoll.traffic() as backward:
@@ -158,13 +158,13 @@ def test_bytes_are_those_of_the_docstring(top_k, monkeypatch):
 
 
 def test_wrong_arguments():
-    gate, up, down = weights()
+    router, up, down = weights()
     with pytest.raises(ValueError, match=rf"top_k={EXPERTS + 1} is not between 1 and {EXPERTS}, the number of experts"):
-        ExpertParallel(gate, up, down, top_k=EXPERTS + 1)
+        ExpertParallel(router, up, down, top_k=EXPERTS + 1)
     with pytest.raises(ValueError, match="capacity=0 is not positive"):
-        ExpertParallel(gate, up, down, capacity=0)
+        ExpertParallel(router, up, down, capacity=0)
     with pytest.raises(ValueError, match="3 tokens cannot be divided into 2 groups"):
-        ExpertParallel(gate, up, down, groups=2).forward(np.ones((3, WIDTH)))
+        ExpertParallel(router, up, down, groups=2).forward(np.ones((3, WIDTH)))
     if SIZE > 1:
         with pytest.raises(ValueError, match=rf"{SIZE - 1} experts .* {SIZE} ranks; change .* to a multiple of {SIZE}"):
-            ExpertParallel(gate[:, : SIZE - 1], up[: SIZE - 1], down[: SIZE - 1])
+            ExpertParallel(router[:, : SIZE - 1], up[: SIZE - 1], down[: SIZE - 1])

@@ -10,17 +10,10 @@ from pycoll.draw.frames import film
 from pycoll.draw.gallery import halves
 from pycoll.draw.layout import layout
 from pycoll.draw.names import by_rank
+from pycoll.schedule.cuts import per_rank
 from pycoll.schedule.neighborhood import corners, neighborhood
 from pycoll.schedule.proof import ProofError, prove
-from pycoll.schedule.registry import (
-    NEIGHBORHOODS,
-    PRIMITIVES,
-    Algorithm,
-    algorithms_of,
-    counts_of,
-    find,
-    per_rank,
-)
+from pycoll.schedule.registry import NEIGHBORHOODS, PRIMITIVES, Algorithm, algorithms_of, counts_of, find
 
 from .films import each_algorithm, films
 

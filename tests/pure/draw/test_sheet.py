@@ -14,8 +14,9 @@ from pycoll.draw.page import page
 from pycoll.draw.sheet import sheet
 from pycoll.draw.svg import Drawing
 from pycoll.draw.text import text
+from pycoll.schedule.cuts import per_rank
 from pycoll.schedule.moves import Copy, Recv, Send
-from pycoll.schedule.registry import PRIMITIVES, Algorithm, find, per_rank
+from pycoll.schedule.registry import PRIMITIVES, Algorithm, find
 
 from .films import SVG, classes, each_algorithm, films
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from pycoll.schedule.cuts import ports, side, sides
 from pycoll.schedule.moves import Send
-from pycoll.schedule.registry import find, ports, side, sides
+from pycoll.schedule.registry import find
 
 
 @pytest.mark.parametrize(

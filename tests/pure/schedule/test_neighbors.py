@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycoll import prove as command
+from pycoll.schedule.cuts import whole
 from pycoll.schedule.moves import Recv, Send
 from pycoll.schedule.neighbors import (
     Edge,
@@ -21,7 +22,7 @@ from pycoll.schedule.neighbors import (
     without_neighbors,
 )
 from pycoll.schedule.proof import ProofError, prove
-from pycoll.schedule.registry import NEIGHBORHOODS, Algorithm, algorithms_of, find, whole
+from pycoll.schedule.registry import NEIGHBORHOODS, Algorithm, algorithms_of, find
 
 DIRECT = [algorithms_of(name)["direct"] for name in NEIGHBORHOODS]
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from pycoll.primitives.swing import distance, steps
 from pycoll.schedule.costs import disagreements
+from pycoll.schedule.cuts import per_rank, whole
 from pycoll.schedule.moves import AFTER, BEFORE, Copy, Recv, Reduce, Send
 from pycoll.schedule.proof import ProofError, prove
-from pycoll.schedule.registry import PRIMITIVES, Algorithm, algorithms_of, find, per_rank, whole
+from pycoll.schedule.registry import PRIMITIVES, Algorithm, algorithms_of, find
 from tests.drawn import examples
 
 ALGORITHMS = [algorithm for name in PRIMITIVES for algorithm in algorithms_of(name).values()]

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from pycoll.prove import examine
-from pycoll.schedule.registry import algorithm, around, find, halves, sides
+from pycoll.schedule.cuts import around, halves, sides
+from pycoll.schedule.registry import algorithm, find
 from pycoll.schedule.symmetry import NotSymmetric, moved, symmetric_rounds
 from tests.pure.schedule.test_proof import ALGORITHMS
 
