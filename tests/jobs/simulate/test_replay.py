@@ -14,22 +14,14 @@ from pycoll.simulate.replay import predictions
 from pycoll.trace.reading import read
 from tests.launch import run
 
-PROGRAM = """
-import numpy as np, pycoll
-pycoll.attach()
-vector = np.ones(1 << 12)
-for algorithm in ("ring", "tree", "bruck_whole"):
-    pycoll.allreduce(vector, algorithm=algorithm)
-pycoll.barrier(algorithm="dissemination")
-pycoll.iallreduce(vector, algorithm="ring").wait()
-"""
+PROGRAM = Path(__file__).parent / "programs/several_collectives.py"
 NETWORK = Network(inside=Link(alpha=1e-3, beta=1e-8), gamma=1e-9)  # slower than any machine
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("traced")
-    job = run(3, ["-c", PROGRAM], environment={"PYCOLL_TRACE": str(folder / "trace")})
+    job = run(3, [PROGRAM], environment={"PYCOLL_TRACE": str(folder / "trace")})
     assert job.code == 0, job.output
     write(NETWORK, folder / "network.json")
     return folder

@@ -6,21 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.api.test_abort import FAILING_PROGRAM
+from tests.jobs.api.test_abort import FAILING
 from tests.launch import run
 from tests.tracing import named, whole
 
 PROGRAMS = Path(__file__).parent / "programs"
-
-REGISTERED = """
-import pathlib, numpy as np, pycoll
-send, recv = pycoll.empty(30000), pycoll.empty(30000)
-for _ in range(3):
-    pycoll.allreduce(send, recv, algorithm="ring")
-"""
-
-RAISE = 'raise RuntimeError("the second rank has had enough")'
-KILLED = "import os\n" + FAILING_PROGRAM.replace(RAISE, "os.kill(os.getpid(), 9)")
+REGISTERED = PROGRAMS / "traced_registered.py"
 
 pytestmark = pytest.mark.once  # the MPI library matters little here
 
@@ -52,7 +43,7 @@ def test_a_training_step_shows_its_phases(tmp_path):
 
 
 def test_an_exception_on_one_rank_leaves_the_trace_of_all(tmp_path):
-    ended = job(tmp_path, "-c", FAILING_PROGRAM, ranks=3)
+    ended = job(tmp_path, FAILING, "exception", ranks=3)
     assert ended.code != 0 and not ended.timed_out and "the second rank has had enough" in ended.output
     events = whole(tmp_path)
     for rank in range(3):
@@ -60,28 +51,24 @@ def test_an_exception_on_one_rank_leaves_the_trace_of_all(tmp_path):
 
 
 def test_registered_memory(tmp_path):
-    ended = job(tmp_path, "-c", REGISTERED, ranks=3)
+    ended = job(tmp_path, REGISTERED, ranks=3)
     assert ended.code == 0 and "pycoll" not in ended.output, ended.output
     assert "look for registered buffers" in named(whole(tmp_path), "step", "X", 0)
     code, output = command(tmp_path)
     assert code == 0 and "allreduce.ring" in output
 
 
-@pytest.mark.parametrize("end", ["", "raise RuntimeError('this one')"], ids=["success", "failure"])
+@pytest.mark.parametrize("end", ["success", "failure"])
 def test_a_trace_that_cannot_be_written_is_reported(tmp_path, end):
-    program = (
-        REGISTERED
-        + f"pycoll.abort_on_exception()\npathlib.Path({str(tmp_path)!r}, 'trace.json').mkdir(exist_ok=True)\n"
-    )
-    ended = job(tmp_path, "-c", program + end)
-    assert (ended.code == 0) is not bool(end) and ("RuntimeError: this one" in ended.output) is bool(end)
+    ended = job(tmp_path, REGISTERED, tmp_path / "trace.json", end)
+    assert (ended.code == 0) is (end == "success") and ("RuntimeError: this one" in ended.output) is (end == "failure")
     assert f"could not write {tmp_path}/trace.json: " in ended.output and "_end" not in ended.output
 
 
 @pytest.mark.slow
 def test_a_killed_rank_leaves_what_it_did(tmp_path):
     (tmp_path / "trace.json").write_text("that of an earlier job")
-    ended = job(tmp_path, "-c", KILLED)
+    ended = job(tmp_path, FAILING, "killed")
     assert ended.code != 0 and not (tmp_path / "trace.json").exists()
     code, output = command(tmp_path)
     assert code == 0 and "2 ranks" in output and "allreduce." in output
@@ -92,7 +79,7 @@ def test_a_killed_rank_leaves_what_it_did(tmp_path):
 @pytest.mark.slow
 def test_a_folder_that_cannot_be_created_is_reported(tmp_path):
     (tmp_path / "file").touch()
-    ended = job(tmp_path / "file" / "below", "-c", FAILING_PROGRAM)
+    ended = job(tmp_path / "file" / "below", FAILING, "exception")
     assert ended.code != 0 and "NotADirectoryError" in ended.output
     code, output = command(tmp_path)
     assert code == 1 and "no trace was found" in output and "Traceback" not in output
