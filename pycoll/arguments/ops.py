@@ -141,9 +141,9 @@ _PREDEFINED = {
     "minloc": (MPI.MINLOC, Operation("MINLOC", partial(_better, np.less), "p")),
     "maxloc": (MPI.MAXLOC, Operation("MAXLOC", partial(_better, np.greater), "p")),
 }
-_BY_NAME = {name: operation._replace(handle=handle.handle) for name, (handle, operation) in _PREDEFINED.items()}
-_BY_NAME["avg"] = Operation("AVG", np.add, "fc", mean=True, handle=MPI.SUM.handle)
-_BY_NAME["exact_sum"] = Operation("EXACT_SUM", np.add, "fc", exact=True, handle=MPI.SUM.handle)
+BY_NAME = {name: operation._replace(handle=handle.handle) for name, (handle, operation) in _PREDEFINED.items()}
+BY_NAME["avg"] = Operation("AVG", np.add, "fc", mean=True, handle=MPI.SUM.handle)
+BY_NAME["exact_sum"] = Operation("EXACT_SUM", np.add, "fc", exact=True, handle=MPI.SUM.handle)
 
 
 def resolve(op: MPI.Op | str, datatype: MPI.Datatype | None = None, lasting: bool = False) -> Operation:
@@ -154,17 +154,17 @@ def resolve(op: MPI.Op | str, datatype: MPI.Datatype | None = None, lasting: boo
     """
     if isinstance(op, str):
         try:
-            return _BY_NAME[op.lower()]
+            return BY_NAME[op.lower()]
         except KeyError:
-            raise ValueError(f"op={op!r} is not one of: {', '.join(_BY_NAME)}") from None
+            raise ValueError(f"op={op!r} is not one of: {', '.join(BY_NAME)}") from None
     if not isinstance(op, MPI.Op):
         raise TypeError(f"op must be an MPI.Op or a name, not {op!r}{keyword_hint(op)}")
-    for operation in _BY_NAME.values():
+    for operation in BY_NAME.values():
         if op.handle == operation.handle and not (operation.mean or operation.exact):
             return operation
     if op == MPI.OP_NULL or op.is_predefined:
         name = next((f"MPI.{name}" for name, one in vars(MPI).items() if isinstance(one, MPI.Op) and one == op), op)
-        raise ValueError(f"op={name} is not one of: {', '.join(_BY_NAME)}, or a user-defined operation")
+        raise ValueError(f"op={name} is not one of: {', '.join(BY_NAME)}, or a user-defined operation")
     if lasting:
         op, datatype = (
             kept(op),

@@ -58,7 +58,7 @@ def staged(program: Program, send: int | None, recv: int | None) -> Program:
     steps: list[Step] = [Ready()]
     for buffer in mirrors:
         steps += [CopyBytes(region, _mirrored(region, mirrors)) for region in _needed(program, buffer)]
-    pending, bound_for_home = {buffer: _Bytes() for buffer in mirrors}, 0
+    pending, bound_for_home = {buffer: ByteSet() for buffer in mirrors}, 0
     for number, step in enumerate(program.steps):
         steps.append(_mirrored_step(step, mirrors))
         for region in final.get(number, ()):
@@ -70,7 +70,7 @@ def staged(program: Program, send: int | None, recv: int | None) -> Program:
                 for start, end in written.intervals():
                     region = Region(buffer, start, end - start)
                     steps.append(CopyBytes(_mirrored(region, mirrors), region))
-            pending, bound_for_home = {buffer: _Bytes() for buffer in mirrors}, 0
+            pending, bound_for_home = {buffer: ByteSet() for buffer in mirrors}, 0
     messages = [message._replace(region=_mirrored(message.region, mirrors)) for message in program.messages]
     return _synchronized(Program(steps, messages, top, program.name), set(mirrors))
 
@@ -107,7 +107,7 @@ def _accesses(step: Step, messages: list[Message]) -> tuple[list[Region], list[R
 
 def _needed(program: Program, buffer: int) -> list[Region]:
     """Return the regions of a buffer that are read before they are written, in the order of the reads."""
-    known, needed = _Bytes(), list[Region]()
+    known, needed = ByteSet(), list[Region]()
     for step in program.steps:
         reads, writes = _accesses(step, program.messages)
         for region in reads:
@@ -126,7 +126,7 @@ def _needed(program: Program, buffer: int) -> list[Region]:
 
 def _final_writes(program: Program) -> dict[int, list[Region]]:
     """Return for each step, by number, the regions that no later step writes."""
-    later = {buffer: _Bytes() for buffer in (SEND, RECV, SCRATCH)}
+    later = {buffer: ByteSet() for buffer in (SEND, RECV, SCRATCH)}
     final: dict[int, list[Region]] = {}
     for number in range(len(program.steps) - 1, -1, -1):
         step = program.steps[number]
@@ -166,7 +166,7 @@ def _any_overlap(some: list[Region], others: list[Region]) -> bool:
     return any(one.overlaps(other) for one in some for other in others)
 
 
-class _Bytes:
+class ByteSet:
     """A set of bytes, as intervals."""
 
     def __init__(self) -> None:

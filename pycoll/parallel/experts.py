@@ -166,7 +166,7 @@ class ExpertParallel:
         parts = np.split(chosen, self.groups)
         rows = max(1, len(x) // self.groups)
         most = math.ceil(self.capacity * self.top_k * rows / self.experts)
-        taken = np.concatenate([_taken(part, most) for part in parts])
+        taken = np.concatenate([within_capacity(part, most) for part in parts])
         row, choice = np.nonzero(taken)
         order = np.argsort(chosen[row, choice], kind="stable")
         picked = np.take_along_axis(probability, best, 1)
@@ -257,7 +257,7 @@ def _cut(rows: Array, counts: np.ndarray) -> list[Array]:
     return [rows[start:end] for start, end in pairwise(accumulate(counts.tolist(), initial=0))]
 
 
-def _taken(chosen: np.ndarray, most: int) -> np.ndarray:
+def within_capacity(chosen: np.ndarray, most: int) -> np.ndarray:
     """Mask of the tokens that fit into their expert's capacity."""
     flat = chosen.T.reshape(-1)  # all first choices, then all second choices
     order = np.argsort(flat, kind="stable")

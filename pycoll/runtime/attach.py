@@ -101,7 +101,7 @@ def choices_of(comm: MPI.Comm) -> Choices:
         return channel.choices
     if handle not in _chosen:
         _chosen[handle] = Choices()
-        comm.Set_attr(_keyval(), None)  # so that they are deleted with the communicator
+        comm.Set_attr(keyval(), None)  # so that they are deleted with the communicator
     return _chosen[handle]
 
 
@@ -212,7 +212,7 @@ def _register(
         _warn_if_alone()
     channel.front = new_front(channel)
     channel.objects = objects_of(comm, channel)
-    comm.Set_attr(_keyval(), channel)
+    comm.Set_attr(keyval(), channel)
     channels[comm.handle] = channel
     for call in hooks.channel_made:
         call(private)
@@ -225,7 +225,8 @@ def _warn_if_alone() -> None:
 
 
 @cache
-def _keyval() -> int:
+def keyval() -> int:
+    """Return the key of the attribute that keeps the channel of a communicator."""
     return MPI.Comm.Create_keyval(delete_fn=_detach)
 
 

@@ -194,7 +194,7 @@ def _measured(comm: MPI.Intracomm, pairs: list[tuple[int, int]], longest: int) -
     return found
 
 
-def _pairs(names: list[str]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+def pairs_of(names: list[str]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """Return pairs of ranks on two hosts, and a pair of ranks inside each host that has at least two ranks."""
     hosts: dict[str, list[int]] = {}
     for rank, name in enumerate(names):
@@ -211,7 +211,7 @@ def calibrate(comm: MPI.Intracomm) -> tuple[Network, list[str]]:
     """
     pycoll.attach(comm)  # before those of the pairs, because a trace is of the first communicator
     comm = comm.Dup()
-    apart, together = _pairs(host_names(comm))
+    apart, together = pairs_of(host_names(comm))
     gamma = float(np.median(comm.allgather(_gamma())))
     longest = settings.longest(bool(apart))
     between = _measured(comm, apart, longest)

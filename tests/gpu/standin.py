@@ -163,10 +163,10 @@ def installed():
 
 def detach():
     """Let pycoll attach to COMM_WORLD again: whether ranks may have GPU memory is decided when it does."""
-    from pycoll.runtime.attach import _keyval
+    from pycoll.runtime.attach import keyval
 
-    if MPI.COMM_WORLD.Get_attr(_keyval()):
-        MPI.COMM_WORLD.Delete_attr(_keyval())
+    if MPI.COMM_WORLD.Get_attr(keyval()):
+        MPI.COMM_WORLD.Delete_attr(keyval())
 
 
 def forget():

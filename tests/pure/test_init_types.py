@@ -12,7 +12,7 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll.arguments.ops import _BY_NAME, OpName
+from pycoll.arguments.ops import BY_NAME, OpName
 from pycoll.primitives import names
 from pycoll.runtime.front import METHODS
 
@@ -135,7 +135,7 @@ def test_pyright_accepts_it_too(tmp_path):
 
 
 def test_the_names_of_operations_are_those_that_there_are():
-    assert set(get_args(OpName)) == set(_BY_NAME)
+    assert set(get_args(OpName)) == set(BY_NAME)
 
 
 def test_type_checkers_know_the_names_of_algorithms():

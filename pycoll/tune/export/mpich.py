@@ -168,8 +168,8 @@ class Mpich:
         algorithms, compositions = self.own
         flat = {primitive: of_ranks for primitive, of_ranks in rules.items() if primitive in FLAT}
         trees = {
-            "algorithms.json": with_rules(algorithms, rules, partial(_algorithm, parameters=self.parameters)),
-            "compositions.json": with_rules(compositions, flat, _composition),
+            "algorithms.json": with_rules(algorithms, rules, partial(algorithm_tree, parameters=self.parameters)),
+            "compositions.json": with_rules(compositions, flat, composition_tree),
         }
         return {name: json.dumps(tree, indent=1) for name, tree in trees.items()}
 
@@ -239,15 +239,17 @@ def _parsed(algorithm: str) -> tuple[str, dict[str, int]]:
     return name, {parameter: int(value) for parameter, value in pairs}
 
 
-def _algorithm(
+def algorithm_tree(
     primitive: str, algorithm: str, own: Tree, parameters: Callable[[str, str], dict[str, int | str]]
 ) -> Tree:
+    """Return the tree that selects an algorithm with its parameters, where it can run."""
     leaf = f"algorithm=MPIR_{_name(primitive).capitalize()}_intra_{_parsed(algorithm)[0]}"
     given: Tree = {f"{parameter}={value}": {} for parameter, value in parameters(primitive, algorithm).items()}
     return _where_it_can_run(primitive, algorithm, {leaf: given}, own)
 
 
-def _composition(primitive: str, algorithm: str, own: Tree) -> Tree:
+def composition_tree(primitive: str, algorithm: str, own: Tree) -> Tree:
+    """Return the tree that selects the composition without levels, where it can run."""
     return _where_it_can_run(primitive, algorithm, {f"composition={FLAT[primitive][1]}": {}}, own)
 
 

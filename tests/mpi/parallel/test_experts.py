@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll.parallel import ExpertParallel
-from pycoll.parallel.experts import _taken
+from pycoll.parallel.experts import within_capacity
 from tests.derivatives import slope
 from tests.drawn import examples
 from tests.mpi.native import RANK, SIZE
@@ -117,7 +117,7 @@ def check_drawn(per_rank, width, hidden, count, top_k, capacity):
 
 def test_the_limit_takes_first_choices_first():
     chosen = np.array([[0, 1], [0, 1], [1, 0], [0, 2]])
-    assert _taken(chosen, 2).tolist() == [[True, True], [True, False], [True, False], [False, True]]
+    assert within_capacity(chosen, 2).tolist() == [[True, True], [True, False], [True, False], [False, True]]
 
 
 def test_rows_above_the_limit_get_nothing():

@@ -22,5 +22,5 @@ def test_a_network_is_calibrated_by_all_hosts_at_once(monkeypatch):
     for name in {"between", "inside"} - set(missing):
         link = getattr(network, name)
         assert 0 < link.beta < math.inf and 0 < link.overhead < math.inf
-    apart, together = calibrate._pairs(["a", "a", "b", "c", "d", "d", "e"])
+    apart, together = calibrate.pairs_of(["a", "a", "b", "c", "d", "d", "e"])
     assert (apart, together) == ([(0, 2), (3, 4)], [(0, 1), (4, 5)])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycoll.compiler.device import PIECE, _Bytes, staged, unstaged
+from pycoll.compiler.device import PIECE, ByteSet, staged, unstaged
 from pycoll.compiler.program import RECV, SCRATCH, SEND, Apply, CopyBytes, Divide, Finish, Program, Ready, Region, Start
 from pycoll.compiler.program_key import ProgramKey
 from pycoll.compiler.programs import compiled
@@ -156,7 +156,7 @@ def test_small_buffers_are_copied_whole():
 def test_each_byte_is_copied_once():
     for primitive in ("allreduce", "reduce_scatter", "bcast", "scan"):
         for buffer in (SEND, RECV):
-            copied = _Bytes()
+            copied = ByteSet()
             for step in large("staged", primitive, "ring", size=4).steps:
                 for region in step if isinstance(step, CopyBytes) else ():
                     if region.buffer == buffer:
@@ -172,7 +172,7 @@ def test_it_begins_with_the_callers_work():
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)), max_size=12), st.integers(0, 40), st.integers(0, 30))
 def test_sets_of_bytes(added, start, length):
-    ours, theirs = _Bytes(), set()
+    ours, theirs = ByteSet(), set()
     for first, size in added:
         ours.add(first, first + size)
         theirs |= set(range(first, first + size))

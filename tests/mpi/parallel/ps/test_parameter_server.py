@@ -254,7 +254,7 @@ def test_lent_vectors_give_the_same_bits_as_messages(way, place, ranks_per_worke
         with ps:
             for counts in [[8] * SIZE, [3, *[5] * SIZE]]:
                 history, *_ = epoch(ps, counts, workers, real_gradients, mine)
-                results.append([flat(weights), *(history if ps._mode == "sync" else [])])
+                results.append([flat(weights), *(history if WAYS[way].get("mode") == "sync" else [])])
     np.testing.assert_array_equal(results[0], results[2])
     np.testing.assert_array_equal(results[1], results[3])
 

@@ -16,8 +16,8 @@ from pycoll.tune.export.mpich import (
     FLAT,
     PARAMETERS,
     Mpich,
-    _algorithm,
-    _composition,
+    algorithm_tree,
+    composition_tree,
     own_rules,
     with_rules,
 )
@@ -26,7 +26,7 @@ from tests.mpi.native import SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
 
-PLAIN = partial(_algorithm, parameters=lambda primitive, algorithm: {})
+PLAIN = partial(algorithm_tree, parameters=lambda primitive, algorithm: {})
 OWN = {
     f"collective={name}": {
         "comm_type=intra": {"comm_size<=7": {"algorithm=own": {}}, "comm_size=any": {"algorithm=own": {}}},
@@ -109,7 +109,7 @@ def test_what_an_algorithm_cannot_do_is_left_to_mpich(primitive, algorithm, call
     assert selected(tree, a_call(primitive, 4, 100)).endswith(algorithm)
     assert selected(tree, a_call(primitive, 4, 100, **call)) == "own"
     if primitive in FLAT:
-        levels = with_rules(OWN, {primitive: {4: [Range(1, 5000, algorithm)]}}, _composition)
+        levels = with_rules(OWN, {primitive: {4: [Range(1, 5000, algorithm)]}}, composition_tree)
         assert selected(levels, a_call(primitive, 4, 100)) == FLAT[primitive][1]
         assert selected(levels, a_call(primitive, 4, 100, **call)) == "own"
     assert tree["collective=reduce"] == OWN["collective=reduce"], "other collectives are not touched"
@@ -117,7 +117,7 @@ def test_what_an_algorithm_cannot_do_is_left_to_mpich(primitive, algorithm, call
 
 
 def test_the_composition_of_an_algorithm_has_no_levels():
-    tree = with_rules(OWN, {"bcast": {4: [Range(8, 63, "binomial")]}}, _composition)
+    tree = with_rules(OWN, {"bcast": {4: [Range(8, 63, "binomial")]}}, composition_tree)
     assert selected(tree, a_call("bcast", 4, 8)) == "MPIDI_Bcast_intra_composition_gamma"
     assert selected(tree, a_call("bcast", 4, 64)) == "own"
 
@@ -139,7 +139,7 @@ def test_a_rule_has_the_parameters():
         assert (primitive, algorithm) == ("alltoall", "k_brucks:k=4")
         return {"k": 4}
 
-    tree = _algorithm("alltoall", "k_brucks:k=4", OWN["collective=alltoall"], parameters)
+    tree = algorithm_tree("alltoall", "k_brucks:k=4", OWN["collective=alltoall"], parameters)
     leaf = {"algorithm=MPIR_Alltoall_intra_k_brucks": {"k=4": {}}}
     assert tree == {"is_sendbuf_inplace=no": leaf, "is_sendbuf_inplace=yes": OWN["collective=alltoall"]}
 
