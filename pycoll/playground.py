@@ -19,14 +19,14 @@ from .draw.language import say, speaking
 from .draw.markup import tag, words
 from .draw.names import setting
 from .draw.page import described, document, introduction, player, scripts
-from .draw.waiting import waiting
+from .draw.wait_for_graph import waiting
 from .schedule.cuts import sides
 from .schedule.hosts import Hosts, in_order, without_domains
 from .schedule.registry import PRIMITIVES, Algorithm, algorithms_of, find_schedule, in_levels, member
-from .simulate.forms import check_hosts, parse
 from .simulate.network import Network
-from .simulate.routes import Topology
 from .simulate.run import Cluster, Ranks, sizes
+from .simulate.topologies import Topology
+from .simulate.topology_names import check_hosts, parse
 
 
 def catalogue() -> dict[str, list[str]]:

@@ -34,7 +34,7 @@ from .divided import DividedParameters
 from .experts import ExpertParallel
 from .flat import Piece
 from .fsdp import FullyShardedDataParallel
-from .local import LocalSGD
+from .local_sgd import LocalSGD
 from .mesh import Mesh
 from .optimizers import SGD, Adam, AdamW, Optimizer
 from .pipeline import Pipeline

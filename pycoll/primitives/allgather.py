@@ -10,8 +10,8 @@ from ..schedule.moves import Block, Recv, Schedule, Send
 from ..schedule.registry import algorithm
 from . import gather, patterns
 from .patterns import bruck_between, gather_beside, grid_allgather, inside_allgather, one_to_all
+from .rank_arithmetic import Grid, Lanes
 from .swing import swing_allgather
-from .topology import Grid, Lanes
 
 
 @algorithm()

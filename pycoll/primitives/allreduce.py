@@ -11,7 +11,7 @@ from ..schedule.registry import algorithm
 from . import allgather, bcast, reduce, reduce_scatter, torus
 from .double_tree import two_trees
 from .patterns import bruck_between, grid_allgather, inside_allgather, inside_reduce_scatter, reversed_allgather
-from .topology import Grid, Lanes, divisions
+from .rank_arithmetic import Grid, Lanes, divisions
 
 
 @algorithm()

@@ -9,8 +9,8 @@ from ..schedule.hosts import Hosts
 from ..schedule.moves import Move, Recv, Schedule, Send
 from ..schedule.registry import algorithm
 from .patterns import scatter_beside
+from .rank_arithmetic import Lanes
 from .swing import bine_alltoall
-from .topology import Lanes
 
 
 @algorithm(symmetry=around)

@@ -6,7 +6,7 @@ from ..schedule.cuts import around
 from ..schedule.hosts import Hosts
 from ..schedule.moves import Recv, Schedule, Send
 from ..schedule.registry import algorithm
-from . import bcast, reduce, topology
+from . import bcast, rank_arithmetic, reduce
 from .patterns import broadcast_down, reduce_up
 
 
@@ -101,7 +101,7 @@ def two_level(rank: int, size: int, hosts: Hosts) -> Schedule:
     Limits: the formulas are for p/h ranks on each of h hosts.
     Source: as `bcast.two_level_log`.
     """
-    node = topology.domain_tree(rank, size, 0, hosts)
+    node = rank_arithmetic.domain_tree(rank, size, 0, hosts)
     yield from reduce_up(node, rank, ())
     yield from broadcast_down(node, ())
 

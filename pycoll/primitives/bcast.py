@@ -8,9 +8,9 @@ from ..schedule.cuts import per_rank, per_segment
 from ..schedule.hosts import Hosts
 from ..schedule.moves import Blocks, Recv, Schedule, Send
 from ..schedule.registry import algorithm
-from . import allgather, scatter, swing, topology
+from . import allgather, rank_arithmetic, scatter, swing
 from .patterns import broadcast_down, in_parallel, one_to_all
-from .topology import Lanes
+from .rank_arithmetic import Lanes
 
 
 @algorithm()
@@ -40,7 +40,7 @@ def tree(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
     Limits: best for short vectors; the root sends the whole vector lg(p) times.
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).
     """
-    yield from broadcast_down(topology.binomial(rank, size, root), blocks)
+    yield from broadcast_down(rank_arithmetic.binomial(rank, size, root), blocks)
 
 
 @algorithm(cut=per_segment)
@@ -70,7 +70,7 @@ def knomial(rank: int, size: int, root: int, k: int, blocks: Blocks = (0,)) -> S
     Limits: best for short vectors on networks that send several messages at once; the formula adds up their latencies.
     Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
     """
-    yield from broadcast_down(topology.knomial(rank, size, root, k), blocks)
+    yield from broadcast_down(rank_arithmetic.knomial(rank, size, root, k), blocks)
 
 
 @algorithm(cut=per_segment)
@@ -145,7 +145,7 @@ def two_level_log(rank: int, size: int, root: int, hosts: Hosts, blocks: Blocks 
     Source: Karonis et al., "Exploiting hierarchy in parallel computer networks to optimize collective operation
         performance", IPDPS 2000.
     """
-    yield from broadcast_down(topology.domain_tree(rank, size, root, hosts), blocks)
+    yield from broadcast_down(rank_arithmetic.domain_tree(rank, size, root, hosts), blocks)
 
 
 @algorithm(levels=("node", "numa"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..schedule.moves import AFTER, BEFORE, Move, Recv, Reduce, Schedule, Send
-from .topology import depth, inorder
+from .rank_arithmetic import depth, inorder
 
 
 def two_trees(rank: int, size: int, segments: int) -> Schedule:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..schedule.hosts import Hosts
 from ..schedule.moves import Recv, Schedule, Send
 from ..schedule.registry import algorithm
-from . import swing, topology
+from . import rank_arithmetic, swing
 from .patterns import gather_up, in_parallel
 
 
@@ -40,7 +40,7 @@ def tree(rank: int, size: int, root: int) -> Schedule:
     Limits: an inner node needs scratch for the blocks of its subtree, at most half of Z.
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).
     """
-    yield from gather_up(topology.binomial(rank, size, root))
+    yield from gather_up(rank_arithmetic.binomial(rank, size, root))
 
 
 @algorithm()
@@ -76,7 +76,7 @@ def knomial(rank: int, size: int, root: int, k: int) -> Schedule:
     Limits: an inner node needs scratch for the blocks of its subtree, at most Z/k rounded up to blocks.
     Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
     """
-    yield from gather_up(topology.knomial(rank, size, root, k))
+    yield from gather_up(rank_arithmetic.knomial(rank, size, root, k))
 
 
 @algorithm()
@@ -107,4 +107,4 @@ def two_level(rank: int, size: int, root: int, hosts: Hosts) -> Schedule:
         that it forwards.
     Source: as `bcast.two_level_log`.
     """
-    yield from gather_up(topology.domain_tree(rank, size, root, hosts))
+    yield from gather_up(rank_arithmetic.domain_tree(rank, size, root, hosts))

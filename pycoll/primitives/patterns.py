@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
 from ..schedule.moves import AFTER, BEFORE, Block, Blocks, Move, Recv, Reduce, Round, Schedule, Send
-from .topology import Grid, Lanes, TreeNode, divisions
+from .rank_arithmetic import Grid, Lanes, TreeNode, divisions
 
 
 def in_parallel(*columns: Sequence[Move | None]) -> Schedule:

@@ -6,7 +6,7 @@ from ..schedule.cuts import per_rank, per_segment
 from ..schedule.hosts import Hosts
 from ..schedule.moves import AFTER, BEFORE, Blocks, Reduce, Schedule, Send
 from ..schedule.registry import algorithm
-from . import gather, swing, topology
+from . import gather, rank_arithmetic, swing
 from .patterns import in_parallel, recursive_multiplying, reduce_up, reversed_allgather
 
 
@@ -42,9 +42,9 @@ def tree(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
     Cost: lg(p)*alpha + lg(p)*Z*beta + lg(p)*Z*gamma
     Limits: best for short vectors.
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).  Rank order is kept without the usual extra message from
-        rank 0, because subtrees are ranges of ranks (see `topology.binomial`).
+        rank 0, because subtrees are ranges of ranks (see `rank_arithmetic.binomial`).
     """
-    yield from reduce_up(topology.binomial(rank, size, root), rank, blocks)
+    yield from reduce_up(rank_arithmetic.binomial(rank, size, root), rank, blocks)
 
 
 @algorithm(cut=per_segment, ordered=False)
@@ -78,7 +78,7 @@ def knomial(rank: int, size: int, root: int, k: int, blocks: Blocks = (0,)) -> S
     Limits: best for short vectors; needs scratch for the vectors of k-1 ranks.
     Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
     """
-    yield from reduce_up(topology.knomial(rank, size, root, k), rank, blocks)
+    yield from reduce_up(rank_arithmetic.knomial(rank, size, root, k), rank, blocks)
 
 
 @algorithm(cut=per_rank, ordered=False)
@@ -125,7 +125,7 @@ def two_level(rank: int, size: int, root: int, hosts: Hosts, blocks: Blocks = (0
     Limits: only for commutative operations; best for short vectors; the formulas are for p/h ranks on each of h hosts.
     Source: as `bcast.two_level_log`.
     """
-    yield from reduce_up(topology.domain_tree(rank, size, root, hosts), rank, blocks)
+    yield from reduce_up(rank_arithmetic.domain_tree(rank, size, root, hosts), rank, blocks)
 
 
 @algorithm(ordered=False, levels=("node", "numa"))

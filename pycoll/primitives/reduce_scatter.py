@@ -8,7 +8,7 @@ from ..schedule.moves import Reduce, Schedule, Send
 from ..schedule.registry import algorithm
 from . import allgather, patterns, reduce, scatter
 from .patterns import reversed_allgather
-from .topology import Lanes
+from .rank_arithmetic import Lanes
 
 
 @algorithm()

@@ -7,7 +7,7 @@ are sums of powers of -2, so groups of ranks have common digits in base -2.
 from __future__ import annotations
 
 from ..schedule.moves import Recv, Schedule, Send
-from .topology import TreeNode
+from .rank_arithmetic import TreeNode
 
 
 def distance(step: int) -> int:

@@ -19,9 +19,9 @@ from ..schedule.endless import timed
 from ..schedule.hosts import Hosts, in_order, without_domains
 from ..schedule.moves import Blocks, Round
 from ..schedule.neighborhood import neighborhood
-from .forms import check_hosts, parse
 from .network import Link, Network
 from .run import Cluster, Outcome, Ranks, check_size, sizes, sizes_between_neighbors
+from .topology_names import check_hosts, parse
 
 try:
     from . import compiled as _compiled

@@ -23,11 +23,11 @@ from ..schedule.own_file import check, load
 from ..schedule.registry import COLLECTIVES, Algorithm, algorithms_of
 from ..tune.options import nbytes
 from . import Simulated, simulate
-from .forms import parse
 from .network import write
 from .options import add_network, network_of
 from .picture import svg
 from .plot import plot
+from .topology_names import parse
 from .training import command as training
 
 RANKS = 16

@@ -12,8 +12,8 @@ from ..schedule.registry import Algorithm
 from ..schedule.symmetry import Described, symmetric_rounds
 from .events import Simulation, Template
 from .network import UNCUT
-from .routes import FatTree
 from .run import Cluster, Outcome
+from .topologies import FatTree
 
 CHECKED = 4  # ranks whose rounds are compared with those that symmetry gives
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from ..base import links as link_file
 from ..base.links import Links
 from .network import Network
-from .routes import Hop, RankHosts, Topology
+from .topologies import Hop, RankHosts, Topology
 
 ROUTED = 1 << 16  # bytes: routes are the fastest ones for messages of this length
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .forms import WRITTEN
 from .network import Network, changed, read
+from .topology_names import WRITTEN
 
 
 def add_network(options: argparse.ArgumentParser) -> None:

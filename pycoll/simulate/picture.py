@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from ..draw.markup import tag, words
 from ..draw.sheet import XMLNS, style
-from .forms import parse
 from .graph import Graph
 from .network import Network
-from .routes import Dragonfly, FatTree, Rails, RankHosts, Topology, Torus
+from .topologies import Dragonfly, FatTree, Rails, RankHosts, Topology, Torus
+from .topology_names import parse
 
 MOST = 64  # ranks in a picture
 SIZE, STEP, MARGIN = 20.0, 52.0, 14.0  # of a host; between hosts; around everything

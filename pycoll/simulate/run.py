@@ -26,7 +26,7 @@ from ..schedule.neighbors import Neighbors
 from ..schedule.registry import Algorithm, counts_of
 from .network import Link, Network
 from .ports import Flow, Port, SimulatedMessage
-from .routes import FatTree, Hop, RankHosts, Topology, across, inside
+from .topologies import FatTree, Hop, RankHosts, Topology, across, inside
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,10 +19,10 @@ from ..base.progress_bar import progress_bar
 from ..schedule.document import algorithm_of, algorithm_of_rounds, document_of, text_of
 from ..schedule.registry import PRIMITIVES, Algorithm, Primitive, check_name, register_schedule
 from ..simulate import outcome_of
-from ..simulate.forms import parse
 from ..simulate.network import Network
-from ..simulate.routes import RankHosts, Topology
 from ..simulate.run import Cluster, sizes
+from ..simulate.topologies import RankHosts, Topology
+from ..simulate.topology_names import parse
 from .bound import bandwidth_bound
 from .schedules import SearchProblem
 from .search import durations

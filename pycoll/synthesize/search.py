@@ -21,7 +21,7 @@ NO_LIMIT = 1 << 62
 EQUAL = 1 - 1e-9  # the ratio of two times from which they count as equal
 
 
-class Hop(NamedTuple):
+class LinkTransfer(NamedTuple):
     """A block that passes a link."""
 
     source: int
@@ -29,7 +29,7 @@ class Hop(NamedTuple):
     block: int
 
 
-Rounds = list[list[Hop]]
+Rounds = list[list[LinkTransfer]]
 
 
 def durations(links: Links, nbytes: float) -> list[float]:
@@ -44,7 +44,7 @@ def durations(links: Links, nbytes: float) -> list[float]:
 
 def reversed_in_time(rounds: Rounds) -> Rounds:
     """Return the rounds of a reduction, from those in which its results would spread on the reversed links."""
-    return [[Hop(to, source, block) for source, to, block in each] for each in reversed(rounds)]
+    return [[LinkTransfer(to, source, block) for source, to, block in each] for each in reversed(rounds)]
 
 
 def spread(
@@ -93,7 +93,7 @@ def spread(
                 promised[to, block] = True
                 rarity[block] += 1
                 near[:, block] = np.minimum(near[:, block], far[to])
-                rounds[-1].append(Hop(source, to, block))
+                rounds[-1].append(LinkTransfer(source, to, block))
                 left[source] -= 1
     return rounds
 

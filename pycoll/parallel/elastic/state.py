@@ -25,9 +25,9 @@ from ..optimizers import Optimizer
 from ..ps.parameter_server import ParameterServer
 from .choice import choose, missing
 from .copies import Copier, Label, StateCopy
-from .neighbors import NeighborCopies
 from .redistribute import redistribute
 from .replacement import join, replace
+from .replicas import NeighborCopies
 
 Make = Callable[["pycoll.Comm"], "tuple[Driver, Optimizer | None]"]
 SUPPORTED = DistributedDataParallel, FullyShardedDataParallel, ParameterServer

@@ -19,10 +19,10 @@ from ...schedule.moves import Blocks, Recv, Reduce, Round, Send
 from ...schedule.registry import Algorithm, algorithms_of
 from ...schedule.symmetry import Described
 from .. import _compiled, outcome_of
-from ..forms import parse
 from ..network import Network
-from ..routes import FatTree, Torus
 from ..run import Cluster, check_size, sizes
+from ..topologies import FatTree, Torus
+from ..topology_names import parse
 
 AXES = "dp", "fsdp", "pp", "tp"
 MOST_PEERS = 64  # an algorithm with more peers of a rank is no candidate: it is slow to simulate, and for short blocks

@@ -13,10 +13,10 @@ from pycoll.base.links import Times
 from pycoll.schedule.moves import Recv, Send
 from pycoll.schedule.registry import find
 from pycoll.simulate import Link, Network
-from pycoll.simulate.forms import parse
 from pycoll.simulate.graph import Graph
-from pycoll.simulate.routes import Rails
 from pycoll.simulate.run import Cluster, Ranks, sizes
+from pycoll.simulate.topologies import Rails
+from pycoll.simulate.topology_names import parse
 from tests.pure.schedule.test_proof import ALGORITHMS
 
 if not [*Path(pycoll.__file__).parent.glob("core/slots.*.so")]:

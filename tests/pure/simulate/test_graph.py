@@ -12,10 +12,10 @@ from pycoll.base.links import Times, write
 from pycoll.schedule.moves import Recv, Send
 from pycoll.simulate import Link, Network
 from pycoll.simulate.__main__ import main as simulate_command
-from pycoll.simulate.forms import parse
 from pycoll.simulate.graph import ROUTED, Graph
-from pycoll.simulate.routes import RankHosts
 from pycoll.simulate.run import Cluster, Ranks
+from pycoll.simulate.topologies import RankHosts
+from pycoll.simulate.topology_names import parse
 from tests.drawn import examples
 
 NETWORK = Network(Link(5.0, 5.0), gamma=0.0)  # whose latency and bandwidth the links replace

@@ -8,7 +8,7 @@ import pycoll
 from pycoll.base.links import Times, write
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 from pycoll.simulate import Link, Network
-from pycoll.simulate.forms import parse
+from pycoll.simulate.topology_names import parse
 from pycoll.synthesize import SERVED, direct_links
 from pycoll.synthesize.bound import bandwidth_bound
 from tests.drawn import examples

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycoll.base.links import Times
-from pycoll.simulate.forms import parse
 from pycoll.simulate.network import Network
+from pycoll.simulate.topology_names import parse
 from pycoll.synthesize import direct_links
 from pycoll.synthesize.search import durations, spread
 from tests.drawn import examples

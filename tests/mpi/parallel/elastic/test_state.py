@@ -8,7 +8,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll.parallel import DistributedDataParallel, FullyShardedDataParallel, LocalSGD, elastic, save
-from pycoll.parallel.elastic.neighbors import Loans, NeighborCopies
+from pycoll.parallel.elastic.replicas import Loans, NeighborCopies
 from pycoll.runtime.failures import TOLERANT
 from tests.mpi.native import RANK, SIZE
 from tests.mpi.parallel.test_checkpoint import KINDS, alone, assert_close, assert_equal, model

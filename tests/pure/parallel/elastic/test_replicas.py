@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("mpi4py")
 
-from pycoll.parallel.elastic.neighbors import neighbors
+from pycoll.parallel.elastic.replicas import neighbors
 
 
 def test_the_next_rank_of_one_host():

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from pycoll.draw.language import speaking
-from pycoll.draw.waiting import SIDE, described, waiting
+from pycoll.draw.wait_for_graph import SIDE, described, waiting
 from pycoll.schedule.diagnosis import WaitForGraph
 
 

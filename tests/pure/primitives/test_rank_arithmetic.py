@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pycoll.primitives.rank_arithmetic import Grid, depth, divisions, domain_tree, inorder, knomial
 from pycoll.primitives.swing import bine, distance
-from pycoll.primitives.topology import Grid, depth, divisions, domain_tree, inorder, knomial
 from pycoll.schedule.costs import log
 
 

@@ -12,9 +12,9 @@ import pycoll
 from pycoll.schedule.moves import Recv, Send
 from pycoll.simulate import Link, Network
 from pycoll.simulate.__main__ import main as simulate_command
-from pycoll.simulate.forms import parse
-from pycoll.simulate.routes import RankHosts
 from pycoll.simulate.run import Cluster, Ranks
+from pycoll.simulate.topologies import RankHosts
+from pycoll.simulate.topology_names import parse
 from tests.drawn import examples
 
 ALPHA, BETA = 1e-6, 1e-9

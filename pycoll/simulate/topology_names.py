@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..base.links import SUFFIX
 from .graph import read
-from .routes import Dragonfly, FatTree, Rails, Topology, Torus
+from .topologies import Dragonfly, FatTree, Rails, Topology, Torus
 
 
 class Form(NamedTuple):
