@@ -22,7 +22,7 @@ from .arrays import (
     hint,
     recv_array,
 )
-from .memory import address, allocate_like, bounds, device_of, overlap
+from .memory import address, allocate_like, array_at, bounds, device_of, overlap
 from .memory_kinds import HOST, Memory
 
 
@@ -44,10 +44,11 @@ class CheckedBuffers:
     read_only: bool = False  # `recv` is only read: the buffer of the root in a broadcast
     elements: str = ""  # the dtype that PYCOLL_CHECK compares, if `dtype` is not that of the caller; "" if unknown
 
-    def at(self, send: Array | None, recv: Array | None) -> CheckedBuffers:
-        """A copy for other arrays, without local work before and after."""
+    def at(self, send: tuple[int, int] | None, recv: tuple[int, int] | None) -> CheckedBuffers:
+        """A copy for other memory, by address and number of bytes, without local work before and after."""
+        given, got = (None if one is None else array_at(*one, np.dtype(np.uint8)) for one in (send, recv))
         return CheckedBuffers(
-            *(send, recv, self.count, self.dtype, self.in_place, None, self.sends, self.recvs),
+            *(given, got, self.count, self.dtype, self.in_place, None, self.sends, self.recvs),
             memory=self.memory,
             read_only=self.read_only,
         )

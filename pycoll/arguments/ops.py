@@ -145,6 +145,9 @@ BY_NAME = {name: operation._replace(handle=handle.handle) for name, (handle, ope
 BY_NAME["avg"] = Operation("AVG", np.add, "fc", mean=True, handle=MPI.SUM.handle)
 BY_NAME["exact_sum"] = Operation("EXACT_SUM", np.add, "fc", exact=True, handle=MPI.SUM.handle)
 
+CONSTANTS = frozenset(id(op) for op in vars(MPI).values() if isinstance(op, MPI.Op))
+"""The operations that are constants of mpi4py; `Free` does not change them."""
+
 
 def resolve(op: MPI.Op | str, datatype: MPI.Datatype | None = None, lasting: bool = False) -> Operation:
     """The operation of an `MPI.Op` or a name; raises ValueError or TypeError if there is none.

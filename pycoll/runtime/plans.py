@@ -6,13 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-import numpy as np
-from mpi4py import MPI
-
 from .. import core
-from ..arguments.memory import address, array_at
+from ..arguments.memory import address
 from ..arguments.memory_kinds import HOST
 from ..arguments.mpi_arguments import read
+from ..arguments.ops import CONSTANTS
 from ..base import settings
 from ..compiler.program import BLOCKING
 from . import native, slots
@@ -24,9 +22,6 @@ from .front import NUMBERS
 from .recording import recorder
 
 Runner: TypeAlias = "core.SlotCode | Executable | Callable[..., None] | str"
-
-_BYTE = np.dtype(np.uint8)
-_CONSTANTS = frozenset(id(op) for op in vars(MPI).values() if isinstance(op, MPI.Op))
 
 
 def remember(prepared: Prepared, call: Call) -> None:
@@ -75,7 +70,7 @@ def runner(prepared: Prepared, op: object, method: bool) -> Runner | None:
     """
     if prepared.native and TOLERANT:  # an error may mean that ranks have failed
         return None
-    if prepared.native and method and (prepared.operation is None or id(op) in _CONSTANTS):  # MPI knows no names
+    if prepared.native and method and (prepared.operation is None or id(op) in CONSTANTS):  # MPI knows no names
         return "native"
     if not prepared.simple or prepared.buffers.memory is not HOST:
         return None
@@ -96,5 +91,5 @@ def runner(prepared: Prepared, op: object, method: bool) -> Runner | None:
 
 def _run_native(call: Prepared, given: int | None, got: int | None, send: int, recv: int, *kept: object) -> None:
     """Run the collective of MPI on buffers of these sizes at these addresses."""
-    arrays = (None if size is None else array_at(at, size, _BYTE) for at, size in ((send, given), (recv, got)))
-    native.bound(call.channel.comm, call.program().steps[0], call.buffers.at(*arrays), call.operation)()
+    where = (None if size is None else (start, size) for start, size in ((send, given), (recv, got)))
+    native.bound(call.channel.comm, call.program().steps[0], call.buffers.at(*where), call.operation)()
