@@ -1,0 +1,10 @@
+"""A communicator, and then a call, chooses an algorithm."""
+
+import numpy as np
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+comm.Allreduce(np.ones(1), np.empty(1))
+comm.algorithm["Allreduce"] = "tree"
+comm.Allreduce(np.ones(2), np.empty(2))
+comm.Allreduce(np.ones(3), np.empty(3), algorithm="naive")
