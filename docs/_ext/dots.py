@@ -45,11 +45,10 @@ class Table(NamedTuple):
     @property
     def cells(self) -> dict[str, list[Cell]]:
         """The numbers in the drawn columns, by the name of the row."""
+        names = [", ".join(row[: self.names]).replace("`", "") for row in self.rows]
         return {
-            ", ".join(row[: self.names]).replace("`", ""): [
-                row[at].split(" / ") if row[at] else [] for at in self.columns
-            ]
-            for row in self.rows
+            name: [row[at].split(" / ") if row[at] else [] for at in self.columns]
+            for name, row in zip(names, self.rows)
         }
 
 

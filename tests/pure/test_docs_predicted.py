@@ -69,14 +69,12 @@ def test_times_of_steps_are_those_in_the_records(name):
         assert 0.7 < simulated / measured < 1.1
 
 
-@pytest.mark.parametrize(
-    "language, labels",
-    [("en", ["16 buckets, overlapped", "gpipe, 64 KiB"]), ("zh-CN", ["16 个桶，重叠", "gpipe，64 KiB"])],
-)
-def test_labels_of_steps(language, labels):
+@pytest.mark.parametrize("language, words", [("en", ["16 buckets", "overlapped"]), ("zh-CN", ["16 个桶", "重叠"])])
+def test_labels_of_steps(language, words):
     names = ["overlap-256-16-512.hooks", "bubble-64.gpipe"]
-    table = predicted.table(names, steps(names, language), predicted.SERIES[language])
-    assert [row[0] for row in table.rows] == labels
+    first, second = (row[0] for row in predicted.table(names, steps(names, language), SERIES).rows)
+    assert [first[: len(words[0])], first[-len(words[1]) :]] == words
+    assert second.startswith("gpipe") and second.endswith("64 KiB")
 
 
 @pytest.mark.parametrize("name, points", [("allreduce.swing", None), ("bubble-64.dualpipe", ["bubble-64"])])

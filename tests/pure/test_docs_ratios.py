@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("sphinx")
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "docs/_ext"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docs/_ext"))
 
 import dots
 import ratios
 
+ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```\{ratios\} (.*)\n((?::.*\n)*)", re.MULTILINE)
 PAGES = {"benchmarks": 3, "pytorch": 4, "registered": 1, "topologies": 3, "zh/pytorch": 4}
 MPICH = [{"call": "Bcast", "bytes": 8, "mpi_comm": 2.0}, {"call": "Barrier", "bytes": 0, "mpi_comm": 4.567}]
