@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from math import ceil, log
+from math import ceil, floor, log, log10
 from pathlib import Path
 from typing import Any, NamedTuple
+from unicodedata import east_asian_width
 
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
@@ -65,12 +66,16 @@ class Scale:
     @property
     def ticks(self) -> list[float]:
         """The numbers below the axis."""
-        for digits in TICKS:
-            ticks = [digit * 10.0**power for power in range(-3, 6) for digit in digits]
-            inside = [tick for tick in ticks if self.low <= tick <= self.high]
-            if all(self(after) - self(before) > APART for before, after in pairwise(inside)):
-                break
-        return inside
+        if self.high < 3 * self.low:  # equal distances
+            power = floor(log10(self.high - self.low or 1)) - 1
+            steps = [digit * 10.0 ** (power + more) for more in range(2) for digit in (1, 2, 5)]
+            choices = [[n * step for n in range(ceil(self.low / step), int(self.high / step) + 1)] for step in steps]
+        else:
+            powers = [10.0**power for power in range(-3, 6)]
+            every = ([digit * power for power in powers for digit in digits] for digits in TICKS)
+            choices = [[tick for tick in ticks if self.low <= tick <= self.high] for ticks in every]
+        fits = (ticks for ticks in choices if all(self(after) - self(one) > APART for one, after in pairwise(ticks)))
+        return next(fits, choices[-1])
 
 
 def plot(table: Table, one: bool = True) -> str:
@@ -79,12 +84,12 @@ def plot(table: Table, one: bool = True) -> str:
     scale = Scale([*[1.0] * one, *(float(text) for row in cells.values() for cell in row for text in cell)])
     most = 5 if max(map(len, columns)) < 12 else 3  # side by side
     wide = ceil(len(columns) / ceil(len(columns) / most))
-    space = f"{0.55 * max(map(len, cells)) + 0.8:.1f}em"
+    longest = max(sum(1 + (east_asian_width(letter) in "WF") for letter in name) for name in cells)
     panels = []
     for index, title in enumerate(columns):
         column = {name: row[index] for name, row in cells.items()}
         panels.append(_panel(title, column, scale, table.series, outer=index % wide == 0, first=index == 0))
-    return tag("div", *panels, class_="panels", style=f"--wide: {wide}; --names: {space}")
+    return tag("div", *panels, class_="panels", style=f"--wide: {wide}; --names: {0.55 * longest + 0.8:.1f}em")
 
 
 def _panel(title: str, column: dict[str, Cell], scale: Scale, series: Sequence[str], outer: bool, first: bool) -> str:
