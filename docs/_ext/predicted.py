@@ -42,10 +42,10 @@ def collectives(file: Path) -> Iterator[Point]:
         yield name, f"`{name}`", size_label(each["bytes"]), each["median"], each["predicted"]
 
 
-def steps(files: Iterable[Path], column: str, language: str) -> Iterator[Point]:
-    """Yield the points of files of training steps; the network is in the same folder."""
+def steps(files: Iterable[Path], network: Path, column: str, language: str) -> Iterator[Point]:
+    """Yield the points of files of training steps on a calibrated network."""
     for file in files:
-        for record, step, predicted, measured, _ in compared(file, read(file.parent / "network.json")):
+        for record, step, predicted, measured, _ in compared(file, read(network)):
             _, size, way = step.split(", ")
             label = f"{size}, {way}" if way in STEPS[language] else f"{way}, {size}"
             for old, new in STEPS[language].items():
@@ -78,12 +78,14 @@ class Predicted(Dots):
         if PRIMITIVES.keys() & files:
             points = collectives(self.record(COLLECTIVES))
         else:
-            found = {title: f"train/steps-{library}-4" for title, library in LIBRARIES.items()}
-            points = chain.from_iterable(
-                steps([self.record(f"{folder}/{file}.json") for file in files], title, language)
-                for title, folder in found.items()
-            )
+            points = chain.from_iterable(self.steps(files, title, language) for title in LIBRARIES)
         return table(names, points, SERIES[language])
+
+    def steps(self, files: Iterable[str], title: str, language: str) -> Iterator[Point]:
+        """Yield the points of an MPI library."""
+        folder = f"train/steps-{LIBRARIES[title]}-4"
+        paths = [self.record(f"{folder}/{file}.json") for file in files]
+        return steps(paths, self.record(f"{folder}/network.json"), title, language)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from dots import Dots, Table  # isort: skip
 
 LIBRARIES = {"MPICH": "mpich", "Open MPI": "openmpi"}
 STEP = re.compile(r"\w+_(mlp|transformer)")
-CHINESE = {"ratio of the minima": "最小值之比"}
+CHINESE = {"ratio of the minima": "最小值之比", "step": "训练步"}
 Record = dict[str, Any]
 
 
@@ -104,7 +104,7 @@ class Ratios(Dots):
         for row in table.rows:
             call, *more = row[0].split(", ")
             row[0] = comma.join([f"`{call}`", *(words.get(each, each) for each in more)])
-        return table
+        return table._replace(headings=[words.get(each, each) for each in table.headings])
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -28,13 +28,12 @@ NAMES = {name for plots in plots("en").values() for plot in plots for name in pl
 
 
 def steps(names, language="en"):
-    files = sorted({name.partition(".")[0] for name in names})
+    files = sorted({f"{name.partition('.')[0]}.json" for name in names})
+    folders = {title: RESULTS / f"train/steps-{library}-4" for title, library in predicted.LIBRARIES.items()}
     return [
         point
-        for title, library in predicted.LIBRARIES.items()
-        for point in predicted.steps(
-            [RESULTS / f"train/steps-{library}-4/{file}.json" for file in files], title, language
-        )
+        for title, folder in folders.items()
+        for point in predicted.steps([folder / file for file in files], folder / "network.json", title, language)
     ]
 
 

@@ -50,6 +50,13 @@ def test_a_missing_ratio_is_an_error(second, options, problem):
         ratios.paired([MPICH, second], **options)
 
 
+def test_a_missing_table_is_an_error():
+    text = "| a |\n|---|\n| 1 |\n\n| b |\n|---|\n| 2 |\n"
+    assert ratios.printed(text, 1) == [["b"], ["2"]]
+    with pytest.raises(ValueError, match="2 tables in the record, but not a table 2"):
+        ratios.printed(text, 2)
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_all_plots_have_records(page):
     found = plots(page)
