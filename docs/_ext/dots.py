@@ -156,7 +156,7 @@ class Dots(SphinxDirective):
             table = self.table(language)
         except (ValueError, OSError) as error:
             raise self.error(str(error)) from None
-        lines = markdown.table(table.headings, table.rows, left=table.names)
+        lines = markdown.table(table.headings, table.rows, left=min(table.columns))
         summary = {"en": "Numbers", "zh-CN": "数值"}[language]
         html = plot(table, self.one), f'<details class="numbers"><summary>{summary}</summary>', "</details>"
         panels, before, after = (nodes.raw("", each, format="html") for each in html)
