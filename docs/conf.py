@@ -25,9 +25,9 @@ extensions = [
     "catalogue",
     "languages",
     "losses",
-    "dots",
     "pictures",
     "predicted",
+    "ratios",
     "playground",
 ]
 exclude_patterns = ["_build", "_generated"]

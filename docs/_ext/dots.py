@@ -1,82 +1,63 @@
-"""``{dots} CAPTION`` draws the table that it contains as a dot plot, above the table, which is folded.
+"""Dot plots of the numbers in the records of benchmarks, above their tables, which are folded.
 
-Each row of the table is a row of the plot, and each column is a panel. A cell has one or two numbers (``4.23 / 5.01``),
-or none. All panels share a logarithmic axis, with a line at 1.
-
-- ``:series: MPICH, Open MPI`` names the two numbers of a cell.
-- ``:names: 2`` makes the names of the rows from the first two columns.
-- ``:without: COLUMN`` does not draw a column.
+Each row of a table is a row of the plot, and each column is a panel. A cell has one or two numbers (``4.23 / 5.01``),
+or none. All panels share a logarithmic axis.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from math import ceil, log
-from typing import Any, ClassVar, NamedTuple
+from math import ceil, floor, log, log10
+from pathlib import Path
+from typing import Any, NamedTuple
+from unicodedata import east_asian_width
 
 from docutils import nodes
-from docutils.parsers.rst import directives
-from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from pycoll.bench import markdown
 from pycoll.draw.markup import tag, words
 
+from languages import language_of  # isort: skip
+
+RESULTS = Path(__file__).resolve().parents[2] / "bench/results"
 TITLE, ROW, AXIS, RADIUS = 20, 18, 20, 4  # pixels
 MARGIN = 5  # percent of the width of a panel, on both sides of the smallest and of the largest number
 APART = 16  # percent between two ticks
+TICKS = (1, 1.5, 2, 3, 4, 5, 7), (1, 2, 5), (1, 3), (1,)
 Cell = list[str]  # numbers, as they are written in the table
 
 
 class Table(NamedTuple):
-    """The content of a plot: a row of cells for each name, with a cell for each column."""
+    """Rows of cells; the first `names` columns name the row, and the column `undrawn` is only in the table."""
 
-    columns: list[str]
-    rows: dict[str, list[Cell]]
+    headings: list[str]
+    rows: list[list[str]]
+    series: Sequence[str] = ()  # the names of the two numbers of a cell
+    names: int = 1
+    undrawn: str = ""
 
     @property
-    def values(self) -> list[float]:
-        """All numbers."""
-        return [float(text) for cells in self.rows.values() for cell in cells for text in cell]
+    def columns(self) -> dict[int, str]:
+        """The drawn columns: the heading of each index."""
+        return {at: text for at, text in enumerate(self.headings) if at >= self.names and text != self.undrawn}
 
-
-def read(page: str, lines: Sequence[str], numbers: int = 1, names: int = 1, without: str = "") -> Table:
-    """Return the table in the lines of a page; raise ValueError for a cell that does not have so many numbers."""
-    cells = [line.replace("`", "").strip("|").split("|") for line in lines if line.startswith("|")]
-    titles, *rows = [[cell.strip() for cell in row] for row in cells[:1] + cells[2:]] or [[]]
-    if not rows:
-        raise ValueError(f"{page}: a dot plot needs a table")
-    drawn = [index for index, title in enumerate(titles) if index >= names and title != without]
-    table = Table([titles[index] for index in drawn], {})
-    for row in rows:
-        name = ", ".join(each for each, title in zip(row[:names], titles) if title != without)
-        if len(row) != len(titles):
-            raise ValueError(f"{page}, row {name!r}: {len(row)} cells, but {len(titles)} columns")
-        if name in table.rows:
-            raise ValueError(f"{page}, row {name!r}: two rows have this name")
-        table.rows[name] = [_numbers(row[index], numbers, f"{page}, row {name!r}", titles[index]) for index in drawn]
-    if not table.values:
-        raise ValueError(f"{page}: the table of a dot plot has no numbers")
-    return table
-
-
-def _numbers(text: str, count: int, where: str, title: str) -> Cell:
-    """Return the numbers in a cell, or none if it is empty."""
-    found = text.split(" / ") if text else []
-    try:
-        right = len(found) in (0, count) and all(float(each) > 0 for each in found)
-    except ValueError:
-        right = False
-    if not right:
-        raise ValueError(f"{where}: {text!r} under {title!r} is not {count} positive number{'s' * (count > 1)}")
-    return found
+    @property
+    def cells(self) -> dict[str, list[Cell]]:
+        """The numbers in the drawn columns, by the name of the row."""
+        names = [", ".join(row[: self.names]).replace("`", "") for row in self.rows]
+        return {
+            name: [row[at].split(" / ") if row[at] else [] for at in self.columns]
+            for name, row in zip(names, self.rows)
+        }
 
 
 class Scale:
-    """A logarithmic axis that contains some numbers, and 1."""
+    """A logarithmic axis that contains some numbers."""
 
     def __init__(self, values: Sequence[float]) -> None:
-        self.low, self.high = min(1.0, *values), max(1.0, *values)
+        self.low, self.high = min(values), max(values)
 
     def __call__(self, value: float) -> float:
         """Return the position of a number, in percent of the width."""
@@ -85,43 +66,49 @@ class Scale:
     @property
     def ticks(self) -> list[float]:
         """The numbers below the axis."""
-        for digits in (1, 2, 5), (1, 3), (1,):
-            ticks = [digit * 10.0**power for power in range(-3, 4) for digit in digits]
-            inside = [tick for tick in ticks if self.low <= tick <= self.high]
-            if all(self(after) - self(before) > APART for before, after in pairwise(inside)):
-                break
-        return inside
+        if self.high < 3 * self.low:  # equal distances
+            power = floor(log10(self.high - self.low or 1)) - 1
+            steps = [digit * 10.0 ** (power + more) for more in range(2) for digit in (1, 2, 5)]
+            choices = [[n * step for n in range(ceil(self.low / step), int(self.high / step) + 1)] for step in steps]
+        else:
+            powers = [10.0**power for power in range(-3, 6)]
+            every = ([digit * power for power in powers for digit in digits] for digits in TICKS)
+            choices = [[tick for tick in ticks if self.low <= tick <= self.high] for ticks in every]
+        fits = (ticks for ticks in choices if all(self(after) - self(one) > APART for one, after in pairwise(ticks)))
+        return next(fits, choices[-1])
 
 
-def plot(table: Table, series: Sequence[str]) -> str:
-    """Return the panels of a table."""
-    scale = Scale(table.values)
-    most = 5 if max(map(len, table.columns)) < 12 else 3  # side by side
-    wide = ceil(len(table.columns) / ceil(len(table.columns) / most))
-    space = f"{0.55 * max(map(len, table.rows)) + 0.8:.1f}em"
-    panels = [_panel(table, index, scale, series, outer=index % wide == 0) for index in range(len(table.columns))]
-    return tag("div", *panels, class_="panels", style=f"--wide: {wide}; --names: {space}")
+def plot(table: Table, one: bool = True) -> str:
+    """Return the panels of a table; with `one`, they have a line at 1."""
+    columns, cells = [*table.columns.values()], table.cells
+    scale = Scale([*[1.0] * one, *(float(text) for row in cells.values() for cell in row for text in cell)])
+    most = 5 if max(map(len, columns)) < 12 else 3  # side by side
+    wide = ceil(len(columns) / ceil(len(columns) / most))
+    longest = max(sum(1 + (east_asian_width(letter) in "WF") for letter in name) for name in cells)
+    panels = []
+    for index, title in enumerate(columns):
+        column = {name: row[index] for name, row in cells.items()}
+        panels.append(_panel(title, column, scale, table.series, outer=index % wide == 0, first=index == 0))
+    return tag("div", *panels, class_="panels", style=f"--wide: {wide}; --names: {0.55 * longest + 0.8:.1f}em")
 
 
-def _panel(table: Table, index: int, scale: Scale, series: Sequence[str], outer: bool) -> str:
+def _panel(title: str, column: dict[str, Cell], scale: Scale, series: Sequence[str], outer: bool, first: bool) -> str:
     """Draw a column; on a wide page, only outer panels have the names of the rows."""
     top = TITLE + ROW * bool(series)
-    bottom = top + ROW * len(table.rows)
-    middles = [top + ROW * (row + 0.5) for row in range(len(table.rows))]
-    parts = [tag("text", words(table.columns[index]), class_="title", x="0", y=12)]
+    bottom = top + ROW * len(column)
+    middles = [top + ROW * (row + 0.5) for row in range(len(column))]
+    parts = [tag("text", words(title), class_="title", x="0", y=12)]
     for tick in scale.ticks:
         at = f"{scale(tick):.2f}%"
         parts.append(tag("line", class_="one" if tick == 1 else "grid", x1=at, x2=at, y1=top, y2=bottom))
         parts.append(tag("text", f"{tick:g}", class_="tick", x=at, y=bottom + 14))
-    names = [tag("text", words(name), x=-8, y=middle + 4) for name, middle in zip(table.rows, middles)]
+    names = [tag("text", words(name), x=-8, y=middle + 4) for name, middle in zip(column, middles)]
     parts.append(tag("g", *names, class_="names" if outer else "inner names"))
-    for (name, cells), middle in zip(table.rows.items(), middles):
-        parts += _dots(cells[index], f"{name}, {table.columns[index]}", scale, series, middle)
-    if index == 0 and series:
-        first = next((cells[0] for cells in table.rows.values() if cells[0]), None)
-        parts += _labels(first, scale, series, top - 3) if first else ()
-    about = {"role": "img", "aria_label": table.columns[index]}
-    return tag("svg", *parts, width="100%", height=bottom + AXIS, **about)
+    for (name, cell), middle in zip(column.items(), middles):
+        parts += _dots(cell, f"{name}, {title}", scale, series, middle)
+    if first and series:
+        parts += _labels(next(filter(None, column.values())), scale, series, top - 3)
+    return tag("svg", *parts, width="100%", height=bottom + AXIS, role="img", aria_label=title)
 
 
 def _dots(cell: Cell, about: str, scale: Scale, series: Sequence[str], y: float) -> Iterator[str]:
@@ -144,39 +131,35 @@ def _labels(cell: Cell, scale: Scale, series: Sequence[str], y: float) -> Iterat
         yield tag("text", words(series[number]), x=place, y=y, **how)
 
 
-def _pair(text: str) -> list[str]:
-    """Return two names, which a comma separates."""
-    first, second = text.split(",")
-    return [first.strip(), second.strip()]
-
-
 class Dots(SphinxDirective):
-    """A dot plot of the table that it contains."""
+    """A dot plot above its table; the content is the caption."""
 
     required_arguments = 1
     final_argument_whitespace = True
     has_content = True
-    option_spec: ClassVar[dict[str, Any]] = {
-        "series": _pair,
-        "names": directives.positive_int,
-        "without": directives.unchanged_required,
-    }
+    kind, one = "dots", True
+
+    def record(self, name: str) -> Path:
+        """Return the path of a record; if it changes, the page is built again."""
+        path = RESULTS / name
+        self.env.note_dependency(str(path))
+        return path
+
+    def table(self, language: str) -> Table:
+        """Return the table; raise ValueError if the records do not have it."""
+        raise NotImplementedError
 
     def run(self) -> list[nodes.Node]:
         """Return the figure, and the table in a fold."""
-        series = self.options.pop("series", [])
+        language = language_of(self.env.docname)
         try:
-            table = read(f"{self.env.docname}.md", self.content, len(series) or 1, **self.options)
-        except ValueError as error:
+            table = self.table(language)
+        except (ValueError, OSError) as error:
             raise self.error(str(error)) from None
-        summary = "数值" if "/zh/" in self.env.docname else "Numbers"
-        html = plot(table, series), f'<details class="numbers"><summary>{summary}</summary>', "</details>"
+        lines = markdown.table(table.headings, table.rows, left=min(table.columns))
+        summary = {"en": "Numbers", "zh-CN": "数值"}[language]
+        html = plot(table, self.one), f'<details class="numbers"><summary>{summary}</summary>', "</details>"
         panels, before, after = (nodes.raw("", each, format="html") for each in html)
-        caption = nodes.paragraph("", "", *self.parse_inline(self.arguments[0])[0], classes=["caption"])
-        return [nodes.container("", panels, caption, classes=["dots"]), before, *self.parse_content_to_nodes(), after]
-
-
-def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the directive."""
-    app.add_directive("dots", Dots)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+        caption = nodes.paragraph("", "", *self.parse_inline(" ".join(self.content))[0], classes=["caption"])
+        figure = nodes.container("", panels, caption, classes=["dots", self.kind])
+        return [figure, before, *self.parse_text_to_nodes(lines), after]

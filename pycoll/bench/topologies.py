@@ -2,7 +2,8 @@
 
     python -m pycoll.bench.topologies
 
-The tables are in the guide, beside what the papers on Swing, Trivance and Bine trees say.
+The tables are in bench/results/topologies.md.  The guide draws them, beside what the papers on Swing, Trivance and
+Bine trees say.
 """
 
 from __future__ import annotations

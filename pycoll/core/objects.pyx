@@ -128,6 +128,7 @@ cdef class ObjectCollectives:
     cdef int rank, size
     cdef np.ndarray memory  # of the entries of this rank that it sends next, which begin at
     cdef char *packed
+    cdef Py_ssize_t held, least  # bytes of this memory, and of it at first
     cdef dict kept  # their parcels
     cdef Py_ssize_t whole, room  # of an entry, and of one if a rank has one for each of the others
     cdef bint has_addresses  # whether the entry of a parcel has those of its segments
@@ -259,11 +260,12 @@ cdef class ObjectCollectives:
 
     cdef int pack(self, obj) except -1:
         """Make an entry of an object; if that fails, the entry says why."""
-        self.begin()
+        self.begin(self.least)
         try:
-            if not self.encode(obj, 0, 0):
+            if not self.encode(obj, 0, 0) and not (self.grew() and self.encode(obj, 0, 0)):
                 self.write(self.sealed(obj, self.whole), 0, 0)
         except BaseException as error:
+            self.begin(self.whole)
             self.fail(error, 0, 0)
         return 1
 
@@ -272,7 +274,7 @@ cdef class ObjectCollectives:
         cdef int other
         cdef list made = []
         cdef bint again
-        self.begin()
+        self.begin(self.size * self.room)
         try:
             objs = one_for_each(objs, self.size)
             for other in range(self.size):
@@ -280,7 +282,7 @@ cdef class ObjectCollectives:
             again = made.count(None) < self.size
             while again:  # pickling may have called other collectives, or changed other objects
                 again = False
-                self.begin()
+                self.begin(self.size * self.room)
                 for other in range(self.size):
                     if made[other] is not None:
                         self.write(made[other], other, self.room)
@@ -297,7 +299,7 @@ cdef class ObjectCollectives:
         cdef char *content = <char *>entry.content
         cdef Seen seen
         seen.count = entry.segments = 0
-        cdef char *end = encoded(obj, content, content + (distance or self.whole) - HEAD, &seen, 0)
+        cdef char *end = encoded(obj, content, content + (distance or min(self.held, self.whole)) - HEAD, &seen, 0)
         if end == NULL:
             return False
         entry.kind, entry.size = VALUE, end - content
@@ -329,14 +331,20 @@ cdef class ObjectCollectives:
             self.kept[which] = made
         return 0
 
-    cdef int begin(self) except -1:
-        """Forget what is left of a call that has ended early."""
-        if self.packed == NULL:
-            self.memory = zeros(max(self.whole, self.size * self.room), uint8)
-            self.packed = <char *>np.PyArray_DATA(self.memory)
+    cdef int begin(self, Py_ssize_t size) except -1:
+        """Have memory for entries of so many bytes, and forget what is left of a call that has ended early."""
+        if size > self.held:
+            self.memory = zeros(size, uint8)
+            self.packed, self.held = <char *>np.PyArray_DATA(self.memory), size
         if self.kept:
             self.kept = {}
         self.error = None
+
+    cdef bint grew(self) except -1:
+        """Have memory for the longest entry; whether there was less."""
+        cdef bint less = self.held < self.whole
+        self.begin(self.whole)
+        return less
 
     cdef int fail(self, error, int which, Py_ssize_t distance) except -1:
         """Make an entry that says why there is no object."""
@@ -399,6 +407,7 @@ cdef class ObjectSlots(ObjectCollectives):
         self.processes[rank] = 0
         self.whole = SLOTS[MEDIUM][0]
         self.room, self.has_addresses = self.whole // size // 8 * 8, True
+        self.least = SENT  # enough for numbers, and many communicators send nothing else
 
     cdef bint unusable(self) noexcept:
         return self.slots.failed
@@ -476,6 +485,7 @@ cdef class ObjectMessages(ObjectCollectives):
     def __cinit__(self, int rank, int size, others, channel, dict numbers):
         self.front, self.channel, self.numbers = channel.front, channel, {what: numbers[name, False] for what, name in NAMES.items()}
         self.whole = self.room = SENT
+        self.least = size * SENT  # never more, because plans know this memory
 
     cdef list exchanged(self, int what, int count, int root, bint arrays=False):
         """Exchange entries in one collective; segments follow in others."""
@@ -523,7 +533,7 @@ cdef class ObjectMessages(ObjectCollectives):
     cdef int begin_messages(self) except -1:
         """Allocate memory for entries."""
         if self.memory is None:
-            self.begin()
+            self.begin(self.least)
         self.all = zeros(self.size * SENT, uint8)
         self.one, self.received = self.memory[:SENT], self.all[:SENT]
         return 0

@@ -21,6 +21,7 @@ from pycoll.base.command_line import Parser, in_words
 from pycoll.selection.rules import choose
 from pycoll.simulate.network import Network, read
 from pycoll.simulate.training import Groups, How, Layer, Model, simulate_step
+from pycoll.tune.options import size_label
 
 Row = tuple[str, str, float, float, float]
 COLUMNS = "record", "step", "predicted (ms)", "measured (ms)", "error (%)"
@@ -45,7 +46,9 @@ def overlaps(document: dict[str, Any], network: Network) -> Iterator[tuple[str, 
     groups = Groups({"dp": ranks}, network, algorithms={"dp": choose("allreduce", bucket, ranks, hosts=ranks)})
     for way in record["ways"]:
         how = How(bucket=bucket, overlap=way["averaging"] != "apart")
-        yield f"DDP, {way['averaging']}", 1e3 * simulate_step(model, groups, how).time, way["step"]
+        step = simulate_step(model, groups, how)
+        buckets = len(step.stages[0].buckets)
+        yield f"DDP, {buckets} bucket{'s' * (buckets > 1)}, {way['averaging']}", 1e3 * step.time, way["step"]
 
 
 def bubbles(document: dict[str, Any], network: Network) -> Iterator[tuple[str, float, float]]:
@@ -59,7 +62,7 @@ def bubbles(document: dict[str, Any], network: Network) -> Iterator[tuple[str, f
         how = How(options["micro_batches"], name, chunks)
         step = simulate_step(Model("sleepers", (layer,)), Groups({"pp": ranks}, network), how)
         busy = 3 * milliseconds * options["micro_batches"]
-        yield f"pipeline, {name}", 1e3 * step.time, busy / (1 - record["measured"])
+        yield f"pipeline, {size_label(layer.activation)}, {name}", 1e3 * step.time, busy / (1 - record["measured"])
 
 
 def compared(path: Path, network: Network) -> Iterator[Row]:

@@ -3,6 +3,8 @@
 import math
 import operator
 import pickle
+import tracemalloc
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -367,6 +369,27 @@ def test_freed_communicators():
     for call in (comm.barrier, comm.allreduce, comm.bcast):
         with pytest.raises(TypeError, match="COMM_NULL"):
             call(*[1] * (call != comm.barrier))
+
+
+def test_memory_of_communicators_that_send_numbers():
+    comms = [pycoll.Comm(WORLD.Dup()) for _ in range(12)]
+    comms[0].allreduce(1), comms[1].allreduce(1)
+    with traced_memory() as taken:
+        for comm in comms[2:]:
+            assert comm.allreduce(RANK) == SIZE * (SIZE - 1) // 2
+        assert taken() < 10 * 12_000
+    for comm in comms:
+        comm.Free()
+
+
+@contextmanager
+def traced_memory():
+    """Give a function that returns how many bytes Python and NumPy have allocated since."""
+    tracemalloc.start()
+    try:
+        yield lambda: tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.slow
