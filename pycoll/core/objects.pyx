@@ -379,8 +379,10 @@ cdef object total(list values):
     """The sum of values, in the tree of mpi4py."""
     cdef Py_ssize_t step = 1, left, count = len(values)
     while step < count:
-        for left in range(0, count - step, 2 * step):
+        left = 0
+        while left < count - step:  # Cython makes an object of a range with such a step
             values[left] = PyNumber_Add(values[left], values[left + step])  # in Cython 3.3.1, 0 + -0.0 is -0.0
+            left += 2 * step
         step *= 2
     return values[0]
 
