@@ -97,6 +97,10 @@ WORDS: dict[str, tuple[str, str]] = {
     ),
     "colors_key": ("colors: the rank that the block comes from", "颜色：块来自哪个进程"),
     "counts_key": ("#1: the counts of blocks from rank 1", "#1：1 号进程各块的长度"),
+    "low_key": (
+        "rows of copies of the vector are drawn lower, not to scale",
+        "存放向量副本的行画得较矮，未按比例",
+    ),
     "stored": ("stored on arrival", "到达后直接存放"),
     "combined_on_arrival": ("combined on arrival", "到达后归约"),
     "bytes_sample": ("{amount} bytes", "{amount} 字节"),
