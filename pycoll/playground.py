@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 from .base import settings
-from .challenges.chinese import TASKS
+from .challenges.chinese import TASKS, translated
 from .challenges.edited import SIZES, Verdict, examine, read
 from .challenges.tasks import CHALLENGES, judge, read_challenge
 from .draw.frames import Film, film
@@ -20,6 +20,7 @@ from .draw.markup import tag, words
 from .draw.names import setting
 from .draw.page import described, document, introduction, player, scripts
 from .draw.waiting import waiting
+from .schedule.proof import ProofError
 from .schedule.registry import (
     PRIMITIVES,
     Algorithm,
@@ -81,9 +82,14 @@ def check(primitive: str, name: str, text: str, language: str = "en") -> dict[st
 def _drawn(verdict: Verdict, language: str) -> dict[str, Any]:
     """Return a verdict with a picture in place of the waiting ranks, which is empty if there are none."""
     with speaking(language):
-        text = say("proved", first=SIZES[0], last=SIZES[-1]) if verdict.proved else verdict.text
+        text = say("proved", first=SIZES[0], last=SIZES[-1]) if verdict.proved else _spoken(verdict.text, language)
         picture = waiting(verdict.waiting) if verdict.waiting else ""
     return verdict._asdict() | {"text": text, "waiting": picture}
+
+
+def _spoken(text: str, language: str) -> str:
+    """Return an error in a language."""
+    return translated(text) if language == "zh-CN" else text
 
 
 def challenges(language: str = "en") -> list[dict[str, Any]]:
@@ -136,8 +142,11 @@ def page(
         algorithms = [read_challenge(challenge, text or "")]
     elif text is not None:
         algorithms[0] = edited(primitive, names[0], text)
-    films = [_film(each, ranks, root, segments, in_order(ranks, ranks_per_host)) for each in algorithms]
-    clocks = [_clock(each, nbytes, topology) for each in films]
+    try:
+        films = [_film(each, ranks, root, segments, in_order(ranks, ranks_per_host)) for each in algorithms]
+        clocks = [_clock(each, nbytes, topology) for each in films]
+    except (ProofError, ValueError) as error:
+        raise ValueError(_spoken(str(error), language)) from error
     with speaking(language):
         return _page(films, clocks, gif)
 

@@ -1,6 +1,6 @@
 """The words of drawings, of their player and of the playground, in English and in Chinese.
 
-Code, formulas, docstrings and the errors of proofs are English in both languages.
+Code, formulas and docstrings are English in both languages.  `pycoll.challenges.chinese` has the errors of proofs.
 """
 
 from __future__ import annotations

@@ -89,9 +89,7 @@ def player(films: Sequence[Film], clocks: Sequence[Clock | None] | None = None) 
     controls = tag("div", *buttons, slider, position, speed, group, class_="controls")
     heads = tag("svg", definitions(), class_="drawing heads", width=0, height=0, aria_hidden="true")
     pictures = [played(film, films) for film in films]
-    tall = max(height for (_, _, height), *_ in pictures)
-    shots = [[(drawn, width, tall) for drawn, width, _ in several] for several in pictures]
-    stages = [_stage(*each, len(films)) for each in zip(films, shots, clocks or [None] * len(films))]
+    stages = [_stage(*each, len(films)) for each in zip(films, pictures, clocks or [None] * len(films))]
     shown = tag("div", *stages, class_="films")
     explained = [
         *dict.fromkeys(chain(*map(legend, films))),
