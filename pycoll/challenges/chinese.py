@@ -122,7 +122,9 @@ ERRORS = {
     # topologies
     "topology={} is not one of: {}": "topology={0} 不属于以下任何一种：{1}",
     "topology={}: sizes and the taper are at least 1": "topology={0}：各边长与收敛比不能小于 1",
-    "topology={} has hosts 0 to {n}, but a rank is on {n}": "topology={0} 只有 0 到 {1} 号主机，但有进程在 {2} 号主机上",
+    "topology={} has hosts 0 to {n}, but a rank is on {n}": (
+        "topology={0} 只有 0 到 {1} 号主机，但有进程在 {2} 号主机上"
+    ),
 }
 # how items of a list ``a, b and c`` begin that are translated one by one
 ITEMS = r"rank \d+ waits for", "(?:sends|receives) (?!block [^,]*, which)", "(?:lacks|combines|should not) ", "blocks? "

@@ -12,7 +12,9 @@ from pycoll.challenges.chinese import ERRORS, translated
 from pycoll.schedule import diagnosis, moves, proof
 from pycoll.simulate import forms
 
-CODE = re.compile(r"\w+\.[\w:]+|\w+\(.*?\)\B|`.*?`|[\w.:]+=\S+|\b(yield|Recv|barrier|lg|BEFORE|AFTER)\b")
+CODE = re.compile(
+    r"NameError: .*|\w+\.[\w:]+|\w+\(.*?\)\B|`.*?`|[\w.:]+=\S+|\b(yield|None|Recv|barrier|lg|BEFORE|AFTER)\b"
+)
 ENGLISH = re.compile("[A-Za-z]{2,}")
 
 
@@ -22,7 +24,7 @@ def pieces(source):
     hidden = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in hidden:
-            yield from (each.strip(", ") for each in re.split(r"\{\}|\n", node.value) if " " in each.strip(", "))
+            yield from (each.strip(",: ") for each in re.split(r"\{\}|\n", node.value) if " " in each.strip(",: "))
 
 
 MESSAGES = [
