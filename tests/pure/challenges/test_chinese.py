@@ -88,7 +88,7 @@ CHANGES = [
     ("allgather", "ring", "@algorithm", "#"),
     ("allgather", "ring", "yield Send(right", "yield Send(7 * right"),
     ("reduce", "naive", "Reduce(", "Recv("),
-    ("reduce", "naive", ", BEFORE", ", 'before all'"),
+    ("reduce", "naive", ", BEFORE", ", 'first'"),
     ("reduce_scatter", "ring", "range(1, size)", "range(0, size)"),
     ("barrier", "dissemination", "distance *= 2", "distance *= 3"),
 ]
