@@ -76,25 +76,24 @@ def name_the_languages(app: Sphinx, page: str, template: str, context: dict[str,
     chinese = {version: name for name, version in english.items()}
     if page in english:
         context |= {"language": "zh-CN", "translation": (english[page], "en", "English")}
-        speak_chinese(context)
     elif page in chinese:
         context["translation"] = chinese[page], "zh-CN", "中文"
 
 
-def speak_chinese(context: dict[str, Any]) -> None:
-    """Replace the words of the theme on a page."""
+def speak_chinese(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: object) -> None:
+    """Replace the words of the theme on a Chinese page."""
+    if language_of(page) == "en":
+        return
 
     def header(*args: Any, **given: Any) -> str:
         return re.sub(r"(?<=\s)More(?=\s)", THEME["More"], shown(*args, **given))
 
-    shown = context.get("generate_header_nav_html")
+    shown, link = context.get("generate_header_nav_html"), "Link to this heading"
     context["gettext"] = lambda text: THEME.get(text, text)
     context["theme_search_bar_text"] = THEME["Search the docs ..."]
+    context["body"] = context.get("body", "").replace(f'title="{link}"', f'title="{THEME[link]}"')
     if shown:
         context["generate_header_nav_html"] = header
-    if context.get("body"):
-        link = "Link to this heading"
-        context["body"] = context["body"].replace(f'title="{link}"', f'title="{THEME[link]}"')
 
 
 class JoinLines(SphinxTransform):
@@ -127,7 +126,8 @@ class SearchBothLanguages(SearchEnglish):
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the event handler, the transform, and the search in place of the English one."""
-    app.connect("html-page-context", name_the_languages, priority=900)  # after the theme
+    app.connect("html-page-context", name_the_languages)
+    app.connect("html-page-context", speak_chinese, priority=900)  # after the theme
     app.add_search_language(SearchBothLanguages)
     app.add_transform(JoinLines)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -183,10 +183,13 @@ def test_the_theme_has_chinese_words(monkeypatch):
 def test_a_chinese_page_has_the_words_of_the_theme(monkeypatch):
     pytest.importorskip("jieba")
     monkeypatch.syspath_prepend(ROOT / "docs/_ext")
-    context = {
+    words = {
         "body": '<a title="Link to this heading">',
         "generate_header_nav_html": lambda: "<button>\nMore\n</button>",
     }
-    importlib.import_module("languages").speak_chinese(context)
-    assert context["gettext"]("Dark") == "深色" and context["gettext"]("another") == "another"
-    assert context["body"] == '<a title="本节的链接">' and "更多" in context["generate_header_nav_html"]()
+    english, chinese = {**words}, {**words}
+    for page, context in (("guide/tuning", english), ("guide/zh/tuning", chinese)):
+        importlib.import_module("languages").speak_chinese(None, page, "", context, None)
+    assert english == words
+    assert chinese["gettext"]("Dark") == "深色" and chinese["gettext"]("another") == "another"
+    assert chinese["body"] == '<a title="本节的链接">' and "更多" in chinese["generate_header_nav_html"]()
