@@ -13,7 +13,8 @@ from pycoll.schedule import diagnosis, moves, proof
 from pycoll.simulate import forms
 
 CODE = re.compile(
-    r"NameError: .*|torus:NxN.*|\w+\.[\w:]+|\w+\(.*?\)\B|`.*?`|[\w.:]+=\S+|\b(yield|None|Recv|barrier|lg|BEFORE|AFTER)\b"
+    r"NameError: .*|torus:NxN.*|\w+\.[\w:]+|\w+\(.*?\)\B|`.*?`|[\w.:]+=\S+"
+    r"|\b(yield|None|Recv|barrier|lg|BEFORE|AFTER)\b"
 )
 ENGLISH = re.compile("[A-Za-z]{2,}")
 
