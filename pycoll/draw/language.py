@@ -157,7 +157,7 @@ WORDS: dict[str, tuple[str, str]] = {
     ),
     # the playground
     "steps_of": ("The steps of the algorithm", "算法的各个步骤"),
-    "challenge": ("Challenge", "挑战"),
+    "challenge": ("Challenge", "挑战题"),
     "primitive": ("Collective", "集合操作"),
     "algorithm": ("Algorithm", "算法"),
     "beside": ("Beside it", "并排对比"),
