@@ -133,7 +133,7 @@ def page(
 ) -> str:
     """Return an HTML page that plays one algorithm, or two of them side by side.
 
-    A `text` replaces the source of the first algorithm, or is that of a challenge.  The clock is that of the simulated
+    A `text` replaces the source of the first algorithm, or of the challenge.  The clock comes from a simulation on the
     `topology`, see `pycoll.simulate.simulate`; without one, all hosts are on one switch.  `gif` is the address of
     the GIF encoder, see `pycoll.draw.page.scripts`; `language` is one of `pycoll.draw.language.LANGUAGES`.
     """
