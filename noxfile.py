@@ -47,10 +47,11 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def playground(session: nox.Session) -> None:
-    """Build the site, and use its playground in Chromium, which must be installed; needs npm and its registry."""
+    """Build the site, use its playground and look at its pages in Chromium; needs Chromium, npm and its registry."""
     session.install(".[mpich,docs]", "playwright")
     session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
     session.run("python", "docs/check_playground.py", "docs/_build/html")
+    session.run("python", "docs/check_pages.py", "docs/_build/html")
 
 
 @nox.session

@@ -21,6 +21,18 @@ from playwright.sync_api import Page, sync_playwright
 
 IGNORED = ("favicon.ico", "theme mode")  # of the theme: it stores no mode before the first choice
 PATIENCE = 90_000  # milliseconds
+LEAST = 11  # pixels of text
+SIZES_OF_TEXT = """texts => texts.map((text) => {
+    const { b, d } = text.getScreenCTM();
+    return parseFloat(getComputedStyle(text).fontSize) * Math.hypot(b, d);
+})"""
+TIMED = """(slider, [start, end]) => new Promise((done) => {
+    const reached = (value) => new Promise((there) => {
+        const look = (now) => (slider.value < value ? requestAnimationFrame(look) : there(now));
+        requestAnimationFrame(look);
+    });
+    reached(start).then((began) => reached(end).then((ended) => done(ended - began)));
+})"""
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -99,6 +111,7 @@ def visit(visitor: Visitor, address: str) -> None:
     """Use every control."""
     page = visitor.page
     arrives(visitor, address)
+    waits(visitor, address)
     began = time.perf_counter()
     page.goto(address)
     visitor.sees("allreduce.ring on 8 ranks")
@@ -111,6 +124,7 @@ def visit(visitor: Visitor, address: str) -> None:
     visitor.sees("allreduce.ring and allreduce.recursive_doubling", films=2)
     page.select_option("[name=beside]", "")
     visitor.sees("allreduce.ring on 8 ranks")
+    speeds(visitor)
     plays(visitor)
     races(visitor)
     exports(visitor)
@@ -144,9 +158,17 @@ def visit(visitor: Visitor, address: str) -> None:
         page.locator("#playground figure.waiting"),
         "document.querySelector('#playground output').textContent",
     )
+    assert page.locator("#playground .cm-line .tok-keyword").count() > 3, "the code is highlighted"
+    page.locator("#playground .cm-content").press("Control+z")
+    assert "+ 2) % size" in page.input_value("[name=source]"), "a change before it was shown again is not undone"
     visitor.clicks("reset")
     page.wait_for_function(f"!{said}")
     assert picture.is_hidden(), "no rank waits"
+    visitor.types("size - 1", "size - 2")
+    visitor.reads("ends without block")
+    page.locator("#playground .cm-content").press("Control+z")
+    page.wait_for_function(f"!{said}")
+    assert "size - 2" not in page.input_value("[name=source]"), "the change is undone"
     visitor.types(
         "), Recv(left, [(rank - step - 1) % size])", "),\n        yield Recv(left, [(rank - step - 1) % size]),"
     )
@@ -173,12 +195,55 @@ def visit(visitor: Visitor, address: str) -> None:
     visitor.frame.locator("output", has_text="1 / 2").wait_for()
 
 
+def waits(visitor: Visitor, address: str) -> None:
+    """See a film of the build as long as the Python runtime has not come, in the language of the page."""
+    page, asked = visitor.page, []
+    page.route("**/python_stdlib.zip", lambda route: asked.append(route))
+    for name, language, text in (
+        ("playground.html", "en", "Loading"),
+        ("zh/playground.html", "zh-CN", "正在加载"),
+    ):
+        page.goto(address.replace("playground.html", name))
+        visitor.reads(text)
+        visitor.frame.locator(f"html[lang={language}] .frames .now svg").wait_for()
+        while not asked:
+            page.wait_for_timeout(100)
+        for route in asked:
+            route.abort()
+        asked.clear()
+        page.wait_for_function(
+            "text => !document.querySelector('#playground output').textContent.includes(text)", arg=text
+        )
+    page.unroute("**/python_stdlib.zip")
+    visitor.errors.clear()
+    page.goto("about:blank")
+
+
+def fits(visitor: Visitor) -> None:
+    """All ranks are in sight, and all text is large enough."""
+    figures = visitor.frame.locator("figure:visible")
+    for figure in figures.all():
+        assert figure.evaluate("figure => figure.scrollWidth <= figure.clientWidth"), "a film is too wide"
+    for least in figures.locator("text").evaluate_all(SIZES_OF_TEXT):
+        assert least > LEAST - 0.05, f"text of {least} pixels"
+
+
 def races(visitor: Visitor) -> None:
-    """Two films run on one clock: when the tree has ended, the ring is not yet there."""
+    """Two films run on one clock: when the ring has ended, the server is not yet there."""
     page, frame = visitor.page, visitor.frame
     page.select_option("[name=algorithm]", "ring")
+    page.select_option("[name=beside]", "recursive_multiplying:4")
+    visitor.sees("allreduce.ring and allreduce.recursive_multiplying:4 on 8 ranks", films=2)
+    for figure in frame.locator("figure:visible").all():
+        assert figure.bounding_box()["height"] < 800, "a film is too high"
     page.select_option("[name=beside]", "naive")
     visitor.sees("allreduce.ring and allreduce.naive on 8 ranks", films=2)
+    fits(visitor)
+    frame.locator("input[type=range]").fill("500")  # in a message of the server
+    dashes = "lines => lines.map((line) => Number(getComputedStyle(line).strokeDashoffset.match(/[\\d.]+/)))"
+    filled = frame.locator(".film:not(.ended) .now .arrow").evaluate_all(dashes)
+    assert filled and all(0 < each < 1 for each in filled), "the link of a message fills while the message is sent"
+    frame.locator("[data-do=first]").click()
     frame.locator("select").select_option("4")
     frame.locator("[data-do=play]").click()
     frame.locator(".film.ended h2", has_text="allreduce.ring").wait_for()
@@ -201,6 +266,18 @@ def arrives(visitor: Visitor, address: str) -> None:
         film.locator(f"html[style*='color-scheme: {scheme}']").wait_for()
     page.locator(".way a", has_text="Play").click()
     page.wait_for_url("**/playground.html")
+
+
+def speeds(visitor: Visitor) -> None:
+    """At the fourfold speed, a film takes a quarter of the time for the same part of its clock."""
+    frame, took = visitor.frame, {}
+    slider = frame.locator("input[type=range]")
+    for speed in (1, 4):
+        frame.locator("select").select_option(str(speed))
+        frame.locator("[data-do=play]").click()
+        took[speed] = slider.evaluate(TIMED, [50, 400])  # of 1000
+        frame.locator("[data-do=first]").click()
+    assert 2.5 < took[1] / took[4] < 6, took
 
 
 def plays(visitor: Visitor) -> None:
@@ -264,7 +341,11 @@ def solves(visitor: Visitor) -> None:
     visitor.types(send, receive.rstrip() + "\n" + send[: len(send) - len(receive)])
     visitor.reads("Proved for 1 to 32 ranks.")
     visitor.sees("bcast.chain on 8 ranks")
-    assert page.locator("[name=challenge] option", has_text="\u2713 chain").count() == 1
+    solved = page.locator("[name=challenge] option", has_text="\u2713 chain")
+    assert solved.count() == 1
+    page.reload()
+    visitor.sees("bcast.chain on 8 ranks")
+    assert solved.count() == 1, "the browser has forgotten what is solved"
     page.select_option("[name=challenge]", "logarithm")
     visitor.reads("It is right, but it has 3 rounds on 4 ranks")
     visitor.sees("bcast.logarithm on 8 ranks")
@@ -286,6 +367,8 @@ def links(visitor: Visitor) -> None:
     ):
         page.evaluate("given => { location.hash = encodeURIComponent(given) }", given)
         visitor.sees(title)
+        many = "32 ranks" in title
+        assert visitor.frame.locator(".matrix").count() == many, "many ranks are bands of a matrix"
 
 
 def simulates(visitor: Visitor) -> None:
@@ -313,7 +396,11 @@ def simulates(visitor: Visitor) -> None:
 def reads_chinese(visitor: Visitor, address: str) -> None:
     """Read a lesson in Chinese, follow its link, and break the algorithm there."""
     page = visitor.page
+    page.goto(address.replace("playground.html", "search.html?q=梯度"))
+    page.locator("ul.search a", has_text="梯度").first.wait_for()
     page.goto(address.replace("playground.html", "lessons/zh/parts.html"))
+    assert page.locator("html[lang=zh-CN] .theme-switch-button[aria-label='配色']").count(), "the theme speaks Chinese"
+    assert page.locator("a[hreflang=en]", has_text="English").count() == 1
     film = page.frame_locator("iframe.film").first
     film.locator("html[lang=zh-CN] button[title^='播放']").wait_for()
     page.locator("a", has_text="播放前半部分").click()
@@ -324,6 +411,7 @@ def reads_chinese(visitor: Visitor, address: str) -> None:
     visitor.reads("已证明：进程数为 1 到 32 时均正确。")
     visitor.types("rank - 1) % size", "rank + 1) % size")
     page.locator("#playground figcaption", has_text="箭头").wait_for()
+    visitor.reads("号进程等待")
     visitor.clicks("copy")
     visitor.reads("链接已复制。")
     page.select_option("[name=challenge]", "chain")
@@ -339,13 +427,17 @@ def main() -> int:
     options = parser.parse_args()
     with served(options.site) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=options.browser, args=["--no-sandbox"])
-        wide = Visitor(browser.new_page(viewport={"width": 1200, "height": 1400}))
+        wide = Visitor(browser.new_page(viewport={"width": 1280, "height": 1400}))
         visit(wide, address)
         reads_chinese(wide, address)
         narrow = Visitor(browser.new_page(viewport={"width": 390, "height": 844}, color_scheme="dark"))
         narrow.page.goto(address)
         narrow.sees("allreduce.ring on 4 ranks")
         assert narrow.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "too wide for a telephone"
+        fits(narrow)
+        narrow.page.select_option("[name=beside]", "naive")
+        narrow.sees("allreduce.ring and allreduce.naive on 4 ranks", films=2)
+        fits(narrow)
         for visitor, name in ((wide, "wide"), (narrow, "narrow")):
             if options.pictures:
                 visitor.page.screenshot(path=options.pictures / f"playground-{name}.png")

@@ -1,4 +1,4 @@
-"""Training that goes on when ranks fail: rank 1 kills itself in the middle, if MPI can go on without it.
+"""Fault-tolerant training: rank 1 kills itself halfway, if the MPI library lets the other ranks continue.
 
 Run it with ``mpiexec --with-ft ulfm -n 4 python examples/elastic.py`` (Open MPI), or without this option.
 """

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 from .base import settings
-from .challenges.chinese import TASKS
+from .challenges.chinese import TASKS, translated
 from .challenges.edited import SIZES, Verdict, examine, read
 from .challenges.tasks import CHALLENGES, judge, read_challenge
 from .draw.frames import Film, film
@@ -22,6 +22,7 @@ from .draw.page import described, document, introduction, player, scripts
 from .draw.wait_for_graph import waiting
 from .schedule.cuts import sides
 from .schedule.hosts import Hosts, in_order, without_domains
+from .schedule.proof import ProofError
 from .schedule.registry import PRIMITIVES, Algorithm, algorithms_of, find_schedule, in_levels, member
 from .simulate.network import Network
 from .simulate.run import Cluster, Ranks, sizes
@@ -72,9 +73,14 @@ def check(primitive: str, name: str, text: str, language: str = "en") -> dict[st
 def _drawn(verdict: Verdict, language: str) -> dict[str, Any]:
     """Return a verdict with a picture instead of the waiting ranks, which is empty if there are none."""
     with speaking(language):
-        text = say("proved", first=SIZES[0], last=SIZES[-1]) if verdict.proved else verdict.text
+        text = say("proved", first=SIZES[0], last=SIZES[-1]) if verdict.proved else _spoken(verdict.text, language)
         picture = waiting(verdict.waiting) if verdict.waiting else ""
     return verdict._asdict() | {"text": text, "waiting": picture}
+
+
+def _spoken(text: str, language: str) -> str:
+    """Return an error in a language."""
+    return translated(text) if language == "zh-CN" else text
 
 
 def challenges(language: str = "en") -> list[dict[str, Any]]:
@@ -118,7 +124,7 @@ def page(
 ) -> str:
     """Return an HTML page that plays one algorithm, or two of them side by side.
 
-    A `text` replaces the source of the first algorithm, or is that of a challenge.  The clock is that of the simulated
+    A `text` replaces the source of the first algorithm, or of the challenge.  The clock comes from a simulation on the
     `topology`, see `pycoll.simulate.simulate`; without one, all hosts are on one switch.  `gif` is the address of
     the GIF encoder, see `pycoll.draw.page.scripts`; `language` is one of `pycoll.draw.language.LANGUAGES`.
     """
@@ -127,8 +133,11 @@ def page(
         algorithms = [read_challenge(challenge, text or "")]
     elif text is not None:
         algorithms[0] = edited(primitive, names[0], text)
-    films = [_film(each, ranks, root, segments, in_order(ranks, ranks_per_host)) for each in algorithms]
-    clocks = [_clock(each, nbytes, topology) for each in films]
+    try:
+        films = [_film(each, ranks, root, segments, in_order(ranks, ranks_per_host)) for each in algorithms]
+        clocks = [_clock(each, nbytes, topology) for each in films]
+    except (ProofError, ValueError) as error:
+        raise ValueError(_spoken(str(error), language)) from error
     with speaking(language):
         return _page(films, clocks, gif)
 

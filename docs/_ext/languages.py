@@ -6,6 +6,7 @@ the folder above.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Collection
 from typing import Any
@@ -18,6 +19,38 @@ from sphinx.search.en import SearchEnglish
 from sphinx.transforms import SphinxTransform
 
 jieba.setLogLevel("WARNING")
+
+# the words of the theme on Chinese pages; its own translation lacks some of them, and holds for all pages of a site
+THEME = {
+    "Announcement": "公告",
+    "Back to top": "回到顶部",
+    "Breadcrumb": "面包屑导航",
+    'Built with the <a href="%(PST_url)s">PyData Sphinx Theme</a> %(theme_version)s.': (
+        '由 <a href="%(PST_url)s">PyData Sphinx Theme</a> %(theme_version)s 生成。'
+    ),
+    "Collapse Sidebar": "收起侧边栏",
+    "Color mode": "配色",
+    "Dark": "深色",
+    "Expand Sidebar": "展开侧边栏",
+    "Home": "首页",
+    "Index": "索引",
+    "Light": "浅色",
+    "Link to this heading": "本节的链接",
+    "More": "更多",
+    "On this page": "本页目录",
+    "Search": "搜索",
+    "Search the docs ...": "搜索文档……",
+    "Section Navigation": "本章导航",
+    "Show Source": "查看源文件",
+    "Site navigation": "网站导航",
+    "Skip to main content": "跳到正文",
+    "System Settings": "跟随系统",
+    "Version warning": "版本提示",
+    "next": "下一页",
+    "next page": "下一页",
+    "previous": "上一页",
+    "previous page": "上一页",
+}
 
 
 def language_of(page: str) -> str:
@@ -45,6 +78,22 @@ def name_the_languages(app: Sphinx, page: str, template: str, context: dict[str,
         context |= {"language": "zh-CN", "translation": (english[page], "en", "English")}
     elif page in chinese:
         context["translation"] = chinese[page], "zh-CN", "中文"
+
+
+def speak_chinese(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: object) -> None:
+    """Replace the words of the theme on a Chinese page."""
+    if language_of(page) == "en":
+        return
+
+    def header(*args: Any, **given: Any) -> str:
+        return re.sub(r"(?<=\s)More(?=\s)", THEME["More"], shown(*args, **given))
+
+    shown, link = context.get("generate_header_nav_html"), "Link to this heading"
+    context["gettext"] = lambda text: THEME.get(text, text)
+    context["theme_search_bar_text"] = THEME["Search the docs ..."]
+    context["body"] = context.get("body", "").replace(f'title="{link}"', f'title="{THEME[link]}"')
+    if shown:
+        context["generate_header_nav_html"] = header
 
 
 class JoinLines(SphinxTransform):
@@ -78,6 +127,7 @@ class SearchBothLanguages(SearchEnglish):
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the event handler, the transform, and the search instead of the English one."""
     app.connect("html-page-context", name_the_languages)
+    app.connect("html-page-context", speak_chinese, priority=900)  # after the theme
     app.add_search_language(SearchBothLanguages)
     app.add_transform(JoinLines)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -159,13 +159,18 @@ class Playground(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the markup, with the words that the script needs."""
-        root = "../" * self.env.docname.count("/")
-        with speaking(language_of(self.env.docname)):
-            return [nodes.raw("", markup(root), format="html")]
+        root, language = "../" * self.env.docname.count("/"), language_of(self.env.docname)
+        state = state_of("allreduce", ["ring"], {"ranks": 4})
+        first = written(Path(self.env.srcdir), state, page_of(state, language), language)
+        with speaking(language):
+            return [nodes.raw("", markup(root, f"{root}{first}#film"), format="html")]
 
 
-def markup(root: str) -> str:
-    """Return the playground for a page; `root` is the way from the page to the root of the site."""
+def markup(root: str, first: str) -> str:
+    """Return the playground for a page; `root` is the way from the page to the root of the site.
+
+    The film at the address `first` is there until Python is loaded.
+    """
 
     def label(name: str, field: str, *more: str) -> str:
         return tag("label", words(say(name)) + " ", field, *more)
@@ -178,7 +183,6 @@ def markup(root: str) -> str:
     topologies, given = "playground-topologies", {"placeholder": say("one_switch"), "autocomplete": "off"}
     fields.append(label("topology", tag("input", name="topology", list=topologies, **given)))
     fields.append(tag("datalist", id=topologies))
-    first = f"{root}drawings/allreduce-ring.html#film"
     film = tag("iframe", title=say("steps_of"), sandbox="allow-scripts allow-downloads", src=first)
     plain = {"spellcheck": "false", "autocapitalize": "off", "autocomplete": "off"}
     editor = [
@@ -218,6 +222,16 @@ def page_of(state: dict[str, Any], language: str) -> str:
         raise ValueError(f"the playground cannot show {state}: {error}") from error
 
 
+def written(docs: Path, state: dict[str, Any], page: str, language: str) -> str:
+    """Write the page that the playground shows in this state, and return its address in the site."""
+    named = json.dumps(state) + language.removeprefix("en")
+    name = f"films/{hashlib.sha256(named.encode()).hexdigest()[:16]}.html"  # the same when the page changes
+    file = docs / "_generated" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(page, encoding="utf-8")
+    return name
+
+
 def address(page: str, state: dict[str, Any]) -> str:
     """Return the address of the playground in this state, seen from a page."""
     return f"{'../' * page.count('/')}{PAGES[language_of(page)]}.html#{quote(json.dumps(state))}"
@@ -237,15 +251,11 @@ class Play(SphinxDirective):
             page = page_of(state, language)
         except ValueError as error:
             raise self.error(str(error)) from error
-        root, folder = "../" * self.env.docname.count("/"), Path(self.env.srcdir) / "_generated" / "films"
-        named = json.dumps(state) + language.removeprefix("en")
-        stem = hashlib.sha256(named.encode()).hexdigest()[:16]  # the same when the page changes
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{stem}.html").write_text(page, encoding="utf-8")
+        root, name = "../" * self.env.docname.count("/"), written(Path(self.env.srcdir), state, page, language)
         title = " ".join([primitive, *names])
         link = nodes.reference(refuri=address(self.env.docname, state), internal=True)
         link += self.parse_inline(" ".join(self.content))[0]
-        played = nodes.raw("", film(f"{root}films/{stem}.html", title), format="html")
+        played = nodes.raw("", film(root + name, title), format="html")
         return [played, nodes.paragraph("", "\u25b6 ", link)]
 
 

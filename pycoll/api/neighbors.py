@@ -1,6 +1,6 @@
 """Collectives between neighbors, on communicators with a topology: see `pycoll.api.collectives` for the arguments.
 
-The topology is that of ``Create_cart``, ``Create_graph`` or ``Create_dist_graph``.  In a grid, the neighbors are those
+The topology comes from ``Create_cart``, ``Create_graph`` or ``Create_dist_graph``.  In a grid, the neighbors are those
 in the negative and in the positive direction of each dimension, in this order.  Where the grid ends, there is no
 neighbor, and the block is not used.  MPI.IN_PLACE is not allowed.
 

@@ -21,12 +21,16 @@ Goal = Callable[[Algorithm, int, Counts], str]  # what a right algorithm still l
 
 
 class Verdict(NamedTuple):
-    """Whether an algorithm is right, in words, the line of the text that is not, and the ranks that wait forever."""
+    """Whether an algorithm is right, in words, the line of the text that is not, and the ranks that wait forever.
+
+    One that is `correct` but not `proved` misses the goal of its challenge.
+    """
 
     proved: bool
     text: str
     line: int | None = None
     waiting: WaitForGraph | None = None
+    correct: bool = False
 
 
 def read(primitive: str, text: str, names: Mapping[str, Any], adapt: Callable[[Algorithm], Algorithm]) -> Algorithm:
@@ -88,8 +92,8 @@ def examine(make: Callable[[], Algorithm], goal: Goal | None = None) -> Verdict:
         line = here[-1].lineno if here else error.lineno if isinstance(error, SyntaxError) else None
         return Verdict(False, f"line {line}: {said}" if here else said, line)
     if missed:
-        return Verdict(False, f"It is right, but {missed}.")
-    return Verdict(True, f"Proved for {SIZES[0]} to {SIZES[-1]} ranks.")
+        return Verdict(False, f"It is right, but {missed}.", correct=True)
+    return Verdict(True, f"Proved for {SIZES[0]} to {SIZES[-1]} ranks.", correct=True)
 
 
 def _share(parts: int, block: object) -> float:

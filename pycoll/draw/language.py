@@ -1,6 +1,6 @@
 """The words of drawings, of their player and of the playground, in English and in Chinese.
 
-Code, formulas, docstrings and the errors of proofs are English in both languages.
+Code, formulas and docstrings are English in both languages.  `pycoll.challenges.chinese` has the errors of proofs.
 """
 
 from __future__ import annotations
@@ -97,6 +97,10 @@ WORDS: dict[str, tuple[str, str]] = {
     ),
     "colors_key": ("colors: the rank that the block comes from", "颜色：块来自哪个进程"),
     "counts_key": ("#1: the counts of blocks from rank 1", "#1：1 号进程各块的长度"),
+    "low_key": (
+        "rows of copies of the vector are drawn lower, not to scale",
+        "存放向量副本的行画得较矮，未按比例",
+    ),
     "stored": ("stored on arrival", "到达后直接存放"),
     "combined_on_arrival": ("combined on arrival", "到达后归约"),
     "bytes_sample": ("{amount} bytes", "{amount} 字节"),
@@ -153,7 +157,7 @@ WORDS: dict[str, tuple[str, str]] = {
     ),
     # the playground
     "steps_of": ("The steps of the algorithm", "算法的各个步骤"),
-    "challenge": ("Challenge", "挑战"),
+    "challenge": ("Challenge", "挑战题"),
     "primitive": ("Collective", "集合操作"),
     "algorithm": ("Algorithm", "算法"),
     "beside": ("Beside it", "并排对比"),

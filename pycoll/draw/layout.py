@@ -17,11 +17,15 @@ from .names import exchanges, row_name
 
 @dataclass(frozen=True)
 class RowLayout:
-    """The names of all rows, the rows with a gap before them, and the row of each block by frame and rank."""
+    """The names of all rows, the rows with a gap before them, and the row of each block by frame and rank.
+
+    `copies` are the rows of blocks beside those of the vector, if the vector has blocks.
+    """
 
     names: list[str]
     gaps: set[int]
     rows: list[list[dict[Block, int]]]
+    copies: frozenset[int] = frozenset()
 
 
 def layout(film: Film, states: list[State]) -> RowLayout:
@@ -48,7 +52,9 @@ def _by_name(film: Film, states: list[State]) -> RowLayout:
     row_of = {block: row for row, block in enumerate(blocks)}
     kinds = [_order(block)[0] for block in blocks]
     gaps = {row for row in range(1, len(blocks)) if kinds[row] != kinds[row - 1]}
-    return RowLayout([row_name(film, block) for block in blocks], gaps, [[row_of] * film.size for _ in states])
+    copies = frozenset(row for row, kind in enumerate(kinds) if kind > 1) if 1 in kinds else frozenset[int]()
+    names = [row_name(film, block) for block in blocks]
+    return RowLayout(names, gaps, [[row_of] * film.size for _ in states], copies)
 
 
 def _by_position(film: Film, states: list[State]) -> RowLayout:

@@ -18,7 +18,7 @@ from .legend import HEIGHT, WIDTH, Sample, definitions, legend, samples
 from .markup import rows, tag, words
 from .names import by_rank, cost_so_far, facts, prose, runs, sentence, unit
 from .names import title as film_title
-from .sheet import Picture, played, style
+from .sheet import Picture, compact, played, style
 
 # the outlines of each icon, 16 by 16; the play button has two outlines, and the style sheet shows one of them
 PLAY, PAUSE = "M4 2 13 8 4 14Z", "M4 2H7V14H4ZM9 2H12V14H9Z"
@@ -89,11 +89,13 @@ def player(films: Sequence[Film], clocks: Sequence[Clock | None] | None = None) 
     controls = tag("div", *buttons, slider, position, speed, group, class_="controls")
     heads = tag("svg", definitions(), class_="drawing heads", width=0, height=0, aria_hidden="true")
     pictures = [played(film, films) for film in films]
-    tall = max(height for (_, _, height), *_ in pictures)
-    shots = [[(drawn, width, tall) for drawn, width, _ in several] for several in pictures]
-    stages = [_stage(*each, len(films)) for each in zip(films, shots, clocks or [None] * len(films))]
+    stages = [_stage(*each, len(films)) for each in zip(films, pictures, clocks or [None] * len(films))]
     shown = tag("div", *stages, class_="films")
-    keys = [tag("p", words(text), class_="keys") for text in [say("keys"), *dict.fromkeys(chain(*map(legend, films)))]]
+    explained = [
+        *dict.fromkeys(chain(*map(legend, films))),
+        *[say("low_key")] * any(compact(film, films) for film in films),
+    ]
+    keys = [tag("p", words(text), class_="keys") for text in [say("keys"), *explained]]
     keys.append(tag("p", *map(_key, dict.fromkeys(chain(*map(samples, films)))), class_="keys"))
     return tag("section", heads, controls, shown, *keys, class_="player")
 
@@ -117,7 +119,7 @@ def _sign(outlines: Sequence[str]) -> str:
 def _stage(film: Film, pictures: Sequence[Picture], clock: Clock | None, beside: int) -> str:
     """Return all frames of one film, and its code; the script shows one frame, and marks its lines."""
     scale = max(1, min(1.7, 1000 / pictures[0][1] / beside)) if film.size <= MANY else 1
-    drawn = [_svg(film, scale, *picture) for picture in pictures]
+    drawn = [_svg(film, scale, picture) for picture in pictures]
     captions = [_counters(film, index, clock) + words(_said(film, index)) for index in range(len(film.frames))]
     if film.size > MANY:
         says = [tag("figcaption", caption, data_step=index) for index, caption in enumerate(captions)]
@@ -126,10 +128,12 @@ def _stage(film: Film, pictures: Sequence[Picture], clock: Clock | None, beside:
         pairs = enumerate(zip(drawn, captions))
         figures = [tag("figure", one, tag("figcaption", caption), data_step=index) for index, (one, caption) in pairs]
         frames = tag("div", *figures, class_="frames")
-    name = tag("h2", words(str(film.algorithm))) if beside > 1 else ""
-    kind = "film" if beside > 1 else "film alone"
-    times = json.dumps([round(time, 9) for time in clock]) if clock else None
-    return tag("article", name, frames, _codes(film), class_=kind, data_clock=times)
+    given = {"data_clock": json.dumps([round(time, 9) for time in clock]) if clock else None}
+    given["style"] = f"--natural:{_wide(pictures[0]):.6g}px;--tall:{_tall(pictures[0]):.6g}px"
+    if beside == 1:
+        return tag("article", frames, _codes(film), class_="film alone", **given)
+    shown = tag("div", tag("h2", words(str(film.algorithm))), frames, class_="shown")
+    return tag("article", shown, _codes(film), class_="film", **given)
 
 
 def _counters(film: Film, index: int, clock: Clock | None) -> str:
@@ -166,21 +170,27 @@ def _named(ranks: Sequence[int], film: Film) -> str:
     return say("some_ranks", n=len(ranks), ranks=runs(ranks))
 
 
-def _svg(film: Film, scale: float, drawn: str, width: float, height: float) -> str:
-    label = film_title(film)
-    # a margin, so that strokes and marks at the edge are not clipped
-    box = f"-8 -2 {width + 16:.6g} {height + 4:.6g}"
-    shown = f"width:{scale * (width + 16):.6g}px;--natural:{width + 16:.6g}px"
+def _svg(film: Film, scale: float, picture: Picture) -> str:
     return tag(
         "svg",
-        drawn,
+        picture[0],
         class_="drawing",
         role="img",
-        aria_label=label,
-        viewBox=box,
+        aria_label=film_title(film),
+        viewBox=f"-8 -2 {_wide(picture):.6g} {_tall(picture):.6g}",
         preserveAspectRatio="xMinYMin",
-        style=shown,
+        style=f"width:{scale * _wide(picture):.6g}px",
     )
+
+
+def _wide(picture: Picture) -> float:
+    """Return the width of a picture with a margin, so that strokes and marks at the edge are not clipped."""
+    return picture[1] + 16
+
+
+def _tall(picture: Picture) -> float:
+    """Return its height with a margin."""
+    return picture[2] + 4
 
 
 def _said(film: Film, index: int) -> str:

@@ -52,7 +52,7 @@ def text(name: str, stages: int, batches: int, chunks: int = 1) -> str:
                 cells[at] = _label(span) if at == round(span.start) else "-" * (width - 1)
         lines.append(f"stage {stage:<3} " + "".join(cell.ljust(width) for cell in cells))
     keys = "; ".join(f"{SIGNS[kind]}: {say(MEANINGS[kind])}" for kind in _kinds(chart))
-    number = "the numbers are those of the micro-batch" + (" and of the chunk" if chunks > 1 else "")
+    number = "number: micro-batch" + (" and chunk" if chunks > 1 else "")
     lines += ["", f"{keys}; {number}; .: idle", *wrap(source(name), LINE, break_on_hyphens=False)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 

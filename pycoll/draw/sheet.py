@@ -39,6 +39,11 @@ def played(film: Film, beside: Sequence[Film] = ()) -> list[Picture]:
     return [(drawing.frame(index), drawing.width, drawing.height) for index in range(len(film.frames))]
 
 
+def compact(film: Film, beside: Sequence[Film]) -> bool:
+    """Return whether rows of a film are too low for the scale of the films `beside` it."""
+    return film.size <= MANY and Drawing(film, beside).compact
+
+
 def table(film: Film) -> tuple[str, float, float]:
     """Return the matrix, with a row for each rank or with bands, as SVG elements with width and height."""
     return banded(film) if film.size > VERY_MANY else matrix(film)

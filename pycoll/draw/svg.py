@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import groupby
+from itertools import accumulate, groupby
 
 from ..schedule.moves import Block
 from .arrows import Columns, Rows, arc, height, is_straight, rows, straight
@@ -14,27 +14,31 @@ from .layout import RowLayout, layout
 from .markup import tag, words
 from .names import block_name, runs
 
-ROW, BETWEEN, GUTTER, GAP = 23, 4, 26, 10  # the least height of a row, the space between blocks, ranks, and kinds
-TITLE, HEADER, LABELS, MARGIN = 24, 22, 52, 14
+ROW, BETWEEN, GUTTER, GAP = 23, 4, 24, 10  # the least height of a row, the space between blocks, ranks, and kinds
+TITLE, HEADER, LABELS, MARGIN = 24, 22, 46, 14
+DIGIT = 7  # the width of a digit in the widest of the fonts
 CHECK = "M-2.6 0.2L-0.8 2L2.6 -1.8"
 
 
 class Drawing:
     """All frames of a film with few ranks.  They have the same size, so that a player can show one after another.
 
-    The heights of blocks are in proportion to their bytes, also between this film and those `beside` it.
+    The heights of blocks are in proportion to their bytes, also between this film and those `beside` it.  Only if all
+    rows would be higher than two vectors, the rows of copies of the vector are as low as text allows: `compact`.
     """
 
     def __init__(self, film: Film, beside: Sequence[Film] = ()) -> None:
         self.film = film
-        self.row = ROW * max(one.parts for one in (film, *beside)) / film.parts
         self.states = film.states()
         self.layout: RowLayout = layout(film, self.states)
+        vector = ROW * max(one.parts for one in (film, *beside))
+        row, rows = vector / film.parts, range(len(self.layout.names))
+        self.compact = bool(self.layout.copies) and row > ROW and row * len(rows) > 2 * vector
+        self.heights = [ROW if self.compact and one in self.layout.copies else row for one in rows]
         arcs = [message for index in range(len(film.frames)) for message in self._arcs(index)]
-        self.cell = max(44.0, 8.5 * film.size) if film.algorithm.primitive.reduces else 42.0
-        self.tall = self.row - BETWEEN
+        self.cell = max(44.0, min(50.0, 8.5 * film.size)) if film.algorithm.primitive.reduces else 42.0
         top = TITLE + height(arcs, rightward=True)
-        below = len(self.layout.names) * self.row + len(self.layout.gaps) * GAP
+        below = sum(self.heights) + len(self.layout.gaps) * GAP
         hosts = 16 if film.hosts else 0
         self.columns = Columns(LABELS + MARGIN, self.cell, GUTTER, top, top + HEADER + below + hosts + 3)
         self.width = self.columns.x(film.size) - GUTTER + MARGIN
@@ -45,7 +49,14 @@ class Drawing:
         """The upper edge of each row of cells."""
         gaps = self.layout.gaps
         first = self.columns.top + HEADER
-        return [first + row * self.row + GAP * sum(gap <= row for gap in gaps) for row in range(len(self.layout.names))]
+        above = accumulate(self.heights, initial=0.0)
+        return [
+            first + high + GAP * sum(gap <= row for gap in gaps) for row, high in zip(range(len(self.heights)), above)
+        ]
+
+    def middle(self, row: int) -> float:
+        """Return the middle of a row of cells."""
+        return self.tops[row] + (self.heights[row] - BETWEEN) / 2
 
     def spare(self, index: int) -> tuple[float, float]:
         """Return the unused height above and below the arcs of one frame."""
@@ -59,8 +70,8 @@ class Drawing:
         said = f" \u00b7 {say('messages_here', n=count)}" if count else ""
         title = tag("text", frame.title, tag("tspan", said, class_="label"), class_="title", x=0, y=14)
         labels = [
-            tag("text", words(name), class_="label", x=LABELS, y=top + self.tall / 2 + 3.5, text_anchor="end")
-            for name, top in zip(self.layout.names, self.tops)
+            tag("text", words(name), class_="label", x=LABELS, y=self.middle(row) + 3.5, text_anchor="end")
+            for row, name in enumerate(self.layout.names)
         ]
         ranks = [part for rank in range(self.film.size) for part in self._rank(index, rank)]
         pairs = [self._arrow(index, message) for message in frame.messages]
@@ -89,26 +100,28 @@ class Drawing:
         yield tag("text", str(rank), class_="number", x=left + self.cell / 2, y=top + 13.5, text_anchor="middle")
         row_of, held = self.layout.rows[index][rank], self.states[index][rank]
         for block, row in row_of.items():
+            top, tall = self.tops[row], self.heights[row] - BETWEEN
             if block in held:
-                yield self._cell(block, held[block], left, self.tops[row])
+                yield self._cell(block, held[block], left, top, tall)
             elif block in self.film.wanted[rank]:
-                yield tag("rect", class_="wanted", x=left, y=self.tops[row], width=self.cell, height=self.tall, rx=3)
+                yield tag("rect", class_="wanted", x=left, y=top, width=self.cell, height=tall, rx=3)
 
-    def _cell(self, block: Block, cell: DrawnBlock, left: float, top: float) -> str:
+    def _cell(self, block: Block, cell: DrawnBlock, left: float, top: float, tall: float) -> str:
         """Draw a block with a stripe for each contributor, in the order of combination."""
         contributors = cell.value.contributors
         reduces = self.film.algorithm.primitive.reduces
-        width, base = self.cell / len(contributors), self.tall / 2 + 3.7
+        width, base = self.cell / len(contributors), tall / 2 + 3.7
+        narrow = {"textLength": f"{width - 0.5:.6g}", "lengthAdjust": "spacingAndGlyphs"} if width < DIGIT else {}
         parts = []
         for number, rank in enumerate(contributors):
-            parts.append(tag("rect", class_=f"r{rank}", x=number * width, y=0, width=width, height=self.tall))
+            parts.append(tag("rect", class_=f"r{rank}", x=number * width, y=0, width=width, height=tall))
             if reduces:
                 middle = (number + 0.5) * width
-                parts.append(tag("text", str(rank), class_="by", x=middle, y=base, text_anchor="middle"))
+                parts.append(tag("text", str(rank), class_="by", x=middle, y=base, text_anchor="middle", **narrow))
         if not reduces:
             name = words(block_name(self.film, block))
             parts.append(tag("text", name, class_="by", x=self.cell / 2, y=base, text_anchor="middle"))
-        parts.append(tag("rect", class_="edge", x=0, y=0, width=self.cell, height=self.tall, rx=3))
+        parts.append(tag("rect", class_="edge", x=0, y=0, width=self.cell, height=tall, rx=3))
         if cell.finished:
             badge = tag("circle", cx=0, cy=0, r=5), tag("path", d=CHECK)
             parts.append(tag("g", *badge, class_="check", transform=f"translate({self.cell + 1:.6g} 1)"))
@@ -131,6 +144,5 @@ class Drawing:
         ends = self._rows(index, message)
         if not is_straight(message, *ends):
             return arc(self.film, message, self.columns)
-        middle = self.tall / 2
-        start, end = ((self.tops[one[0]] + middle, self.tops[one[1]] + middle) if one else None for one in ends)
+        start, end = ((self.middle(one[0]), self.middle(one[1])) if one else None for one in ends)
         return straight(self.film, message, self.columns, start, end), ""

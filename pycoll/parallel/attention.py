@@ -66,7 +66,7 @@ class Attention:
         return _ungrouped(o), (q, k, v, o, lse)
 
     def backward(self, dy: Array, saved: Any) -> tuple[Array, Array, Array]:
-        """Return the gradients of queries, keys and values from that of the output."""
+        """Return the gradients of queries, keys and values, given the gradient of the output."""
         q, k, v, o, lse = saved
         do = _of_output(dy, o)
         found = _gradients(q, k, v, do, (do * o).sum(-1), lse, self._causal)
@@ -127,7 +127,7 @@ class UlyssesAttention:
         return self._to_positions(y[None])[0], (saved, q.shape)
 
     def backward(self, dy: Array, saved: Any) -> tuple[Array, Array, Array]:
-        """Return the gradients of queries, keys and values from that of the output."""
+        """Return the gradients of queries, keys and values, given the gradient of the output."""
         saved, shape = saved
         _check_gradient(dy, shape)
         dq, *others = self._attention.backward(self._to_heads(dy[None])[0], saved)
@@ -218,7 +218,7 @@ class RingAttention:
         return _ungrouped(o), (q, own, o, lse, lengths)
 
     def backward(self, dy: Array, saved: Any) -> tuple[Array, Array, Array]:
-        """Return the gradients of queries, keys and values from that of the output."""
+        """Return the gradients of queries, keys and values, given the gradient of the output."""
         q, own, o, lse, lengths = saved
         do = _of_output(dy, o)
         d = (do * o).sum(-1)

@@ -199,7 +199,7 @@ class _Routing(NamedTuple):
         return self.weights[self.row, self.choice]
 
     def backward(self, dweight: Array) -> Array:
-        """Return the gradient of the scores from that of `weight`."""
+        """Return the gradient of the scores, given the gradient of `weight`."""
         dpicked = np.zeros_like(self.weights)
         dpicked[self.row, self.choice] = dweight
         if dpicked.shape[1] > 1:

@@ -39,7 +39,7 @@ class Quantize:
 
     Notes
     -----
-    The error is that of `quantized_allreduce`, divided by the number of ranks.
+    The error is the error of `quantized_allreduce` divided by the number of ranks.
 
     References
     ----------

@@ -248,7 +248,7 @@ class _Run:
     def need(self, rank: int, block: Block, verb: str) -> int:
         held = self.ranks[rank].held
         if block not in held:
-            has = f"it holds {listed(list(held))}" if 0 < len(held) <= 16 else f"it holds {len(held)} others"
+            has = f"it holds {listed(list(held)) or 'none'}" if len(held) <= 16 else f"it holds {len(held)} others"
             raise self.error(rank, f"{verb} block {block}, which it does not hold; {has}")
         return held[block]
 

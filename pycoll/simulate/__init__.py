@@ -114,7 +114,7 @@ def simulate(
         The name of one of its algorithms, see `pycoll.algorithms`; with "@registered" appended, its schedule for
         registered buffers.
     ranks : int, optional
-        The number of ranks; for a collective between neighbors by default that of the grid or of the graph.
+        The number of ranks; for a collective between neighbors, the default is the size of the grid or graph.
     nbytes : int
         The bytes of the whole vector, or of the blocks of all ranks together; for all-to-all, of the send buffer of one
         rank; between neighbors, of the block for one neighbor.

@@ -19,7 +19,7 @@ MOST = 64  # ranks in a picture
 SIZE, STEP, MARGIN = 20.0, 52.0, 14.0  # of a host; between hosts; around everything
 WIDTH = 1.4  # of a link with the bandwidth of a host
 
-RULES = """.topology text { font-size: 10px }
+RULES = """.topology text { font-size: 11px }
 .topology .link { fill: none; stroke: var(--soft) }
 .topology .route { stroke: var(--move) }
 .topology .end { fill: var(--tint); stroke: var(--move) }

@@ -109,7 +109,7 @@ def synthesize(
     TypeError
         If an argument has the wrong type.
     ValueError
-        If the primitive is not one of these, if the name is that of an algorithm of pycoll, if the topology is wrong or
+        If the primitive is not one of these, if pycoll has an algorithm with this name, if the topology is wrong or
         has no links from rank to rank, or if a number is out of range.
     OSError
         If the file of the topology cannot be read.

@@ -25,7 +25,7 @@ def register() -> None:
 
 
 def _register_ordered(model: Any, state: Any, hook: Callable[..., Any]) -> None:
-    """Register a hook whose callbacks may start collectives, for example that of PowerSGD.
+    """Register a hook whose callbacks may start collectives, for example the PowerSGD hook.
 
     All ranks must start the collectives of a group in the same order.  Callbacks of several buckets would start theirs
     when messages happen to arrive.  So the hook waits for each of its collectives, and its callbacks run inside the

@@ -1,5 +1,6 @@
 """The pages in Chinese have the headings, programs, outputs, tables and links of those in English."""
 
+import importlib
 import json
 import re
 from itertools import pairwise
@@ -154,3 +155,40 @@ def test_a_site_in_both_languages(build):
 def test_a_chinese_page_needs_an_english_version(build):
     with pytest.raises(Exception, match="guide/zh/gradients has no English version: expected guide/en/gradients or gu"):
         build({"index.md": CONTENTS, "guide/zh/gradients.md": "# 梯度\n"})
+
+
+UNUSED = {  # of pages that the site does not have, or that are in English
+    "Edit",
+    "Error",
+    "General Index",
+    "Global Module Index",
+    "Indices",
+    "Please activate JavaScript to enable the search functionality.",
+    "Python Module Index",
+}
+
+
+def test_the_theme_has_chinese_words(monkeypatch):
+    theme = Path(pytest.importorskip("pydata_sphinx_theme").__file__).parent / "theme/pydata_sphinx_theme"
+    pytest.importorskip("jieba")
+    monkeypatch.syspath_prepend(ROOT / "docs/_ext")
+    languages = importlib.import_module("languages")
+    templates = [path.read_text(encoding="utf-8") for path in theme.rglob("*.html")]
+    words = {found[1] for text in templates for found in re.findall(r"""_\((["'])(.+?)\1\)""", text)}
+    words |= {" ".join(found.split()) for text in templates for found in re.findall(r"%\}([^{}<>]+)\{% endtrans", text)}
+    assert len(words) > 20 and words - UNUSED <= languages.THEME.keys()
+
+
+def test_a_chinese_page_has_the_words_of_the_theme(monkeypatch):
+    pytest.importorskip("jieba")
+    monkeypatch.syspath_prepend(ROOT / "docs/_ext")
+    words = {
+        "body": '<a title="Link to this heading">',
+        "generate_header_nav_html": lambda: "<button>\nMore\n</button>",
+    }
+    english, chinese = {**words}, {**words}
+    for page, context in (("guide/tuning", english), ("guide/zh/tuning", chinese)):
+        importlib.import_module("languages").speak_chinese(None, page, "", context, None)
+    assert english == words
+    assert chinese["gettext"]("Dark") == "深色" and chinese["gettext"]("another") == "another"
+    assert chinese["body"] == '<a title="本节的链接">' and "更多" in chinese["generate_header_nav_html"]()

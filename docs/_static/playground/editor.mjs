@@ -1,11 +1,32 @@
 // The editor of the playground, which the build bundles with CodeMirror: it takes the place of a text area.
 import { basicSetup, EditorView } from "codemirror";
+import { isolateHistory } from "@codemirror/commands";
 import { python } from "@codemirror/lang-python";
 import { indentUnit, syntaxHighlighting } from "@codemirror/language";
 import { EditorState, StateEffect, StateField } from "@codemirror/state";
 import { Decoration } from "@codemirror/view";
 import { classHighlighter } from "@lezer/highlight";
 
+const PHRASES = {
+  "zh-CN": {
+    "Fold line": "折叠",
+    "Unfold line": "展开",
+    "folded code": "已折叠的代码",
+    "Folded lines": "已折叠",
+    "Unfolded lines": "已展开",
+    "Find": "查找",
+    "Replace": "替换",
+    "next": "下一个",
+    "previous": "上一个",
+    "all": "全部",
+    "match case": "区分大小写",
+    "by word": "全词匹配",
+    "regexp": "正则表达式",
+    "replace": "替换",
+    "replace all": "全部替换",
+    "close": "关闭",
+  },
+};
 const failing = StateEffect.define(); // the number of a line, or 0
 const marked = StateField.define({
   create: () => Decoration.none,
@@ -26,9 +47,10 @@ export function editor(area) {
     area.value = state.doc.toString();
     area.dispatchEvent(new Event("input"));
   });
-  const label = EditorView.contentAttributes.of({ "aria-label": "The algorithm" });
+  const label = EditorView.contentAttributes.of({ "aria-label": area.labels[0].textContent.trim() });
+  const spoken = EditorState.phrases.of(PHRASES[document.documentElement.lang] ?? {});
   const look = [indentUnit.of("    "), syntaxHighlighting(classHighlighter)];
-  const extensions = [basicSetup, python(), ...look, marked, changed, label];
+  const extensions = [basicSetup, python(), ...look, marked, changed, label, spoken];
   const view = new EditorView({ doc: area.value, extensions });
   area.after(view.dom);
   area.hidden = true;
@@ -37,7 +59,8 @@ export function editor(area) {
     set(text) {
       if (text === view.state.doc.toString()) return;
       quiet = true;
-      view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: text } });
+      const changes = { from: 0, to: view.state.doc.length, insert: text };
+      view.dispatch({ changes, annotations: isolateHistory.of("full") }); // undone by itself, also if typing follows
       quiet = false;
     },
     mark: (line) => view.dispatch({ effects: failing.of(line ?? 0) }),

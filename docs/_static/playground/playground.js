@@ -166,9 +166,7 @@ async function show(wanted = 0) {
       if (found.proved && now.challenge) solve(now.challenge);
       films.classList.toggle("stale", !found.proved);
       editor?.mark(found.line);
-      if (!found.proved && !(now.challenge && found.text.startsWith("It is right"))) {
-        return say(found.text, "wrong", found.waiting);
-      }
+      if (!found.proved && !found.correct) return say(found.text, "wrong", found.waiting);
       note = found.text;
     }
     const numbers = [now.ranks, now.root ?? 0, now.segments ?? 1, now.per_host ?? 1];
@@ -177,6 +175,7 @@ async function show(wanted = 0) {
     const page = await ask("page", now.primitive, names, ...numbers, ...given);
     if (mine !== shown) return;
     films.srcdoc = page;
+    films.classList.toggle("race", names.length > 1);
     films.classList.remove("stale");
     if (wanted) films.addEventListener("load", () => films.contentWindow.postMessage({ frame: wanted }, "*"), { once: true });
     say(note, "right");

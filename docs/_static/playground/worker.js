@@ -23,6 +23,6 @@ addEventListener("message", async ({ data }) => {
     postMessage({ id: data.id, result: JSON.parse(ask(data.call, JSON.stringify(data.given))) });
   } catch (error) {
     const said = String(error.message).trim().split("\n");
-    postMessage({ id: data.id, error: said[said.length - 1] });
+    postMessage({ id: data.id, error: said[said.length - 1].replace(/^ValueError: /, "") });
   }
 });

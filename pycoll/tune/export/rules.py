@@ -1,4 +1,4 @@
-"""Which algorithms of an MPI library are used for which calls, whatever the form of its files is."""
+"""Rules that select the algorithms of an MPI library, independent of the format of its files."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 from pycoll.draw.bands import NARROW, WIDTH, bands
 from pycoll.draw.frames import film
 from pycoll.draw.layout import layout
-from pycoll.draw.page import page
+from pycoll.draw.page import page, player
 from pycoll.draw.sheet import sheet
 from pycoll.draw.svg import Drawing
 from pycoll.draw.text import text
@@ -73,6 +73,24 @@ def test_blocks_of_films_beside_each_other_have_one_scale():
     assert heights(Drawing(halves, several).frame(1)) == {tops[3] + low - tops[0]}
     alone = {height for one in several for height in heights(Drawing(one).frame(1))}
     assert alone == {low}, "a film without others has rows as low as text allows"
+
+
+def test_copies_of_the_vector_are_low_beside_a_film_with_many_parts():
+    """The vector is as high as the eight parts of the ring; nine vectors would be nine times as high."""
+    many, ring = several = [film(find("allreduce", name), 8) for name in ("recursive_multiplying:4", "ring")]
+    drawing, other = (Drawing(one, several) for one in several)
+    rows = len(drawing.heights)
+    assert rows > 2 and drawing.heights == [sum(other.heights), *[other.heights[0]] * (rows - 1)]
+    assert drawing.compact and not other.compact and not Drawing(many).compact
+    note = "rows of copies of the vector are drawn lower"
+    assert note in player(several) and note not in player([many]) + player([ring])
+
+
+@each_algorithm
+def test_eight_ranks_fit_beside_the_editor(algorithm):
+    """It leaves 660 pixels for a film on a page 1280 wide, of which 16 are the margin."""
+    for one in films(algorithm, 8):
+        assert Drawing(one).width <= 644
 
 
 def test_ranks_that_wait_are_hatched():
