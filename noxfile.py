@@ -15,6 +15,16 @@ def tests(session: nox.Session, mpi: str) -> None:
     session.run("python", "-m", "tests", *session.posargs)
 
 
+@nox.session(python="3.10")
+def oldest(session: nox.Session) -> None:
+    """Run tests with the oldest Python, NumPy and mpi4py that setup.cfg allows; mpi4py is built with MPICH 4.2."""
+    session.install("mpich==4.2.*")
+    session.install("numpy==2.0.0", "mpi4py==4.0.0", "lazy_loader==0.4", env={"MPICC": f"{session.bin}/mpicc"})
+    session.install(".[test]")
+    session.run("python", "-m", "pytest", "-q", "tests/pure/core", "tests/pure/runtime", "tests/pure/arguments")
+    session.run("mpiexec", "-n", "2", "python", "-m", "pytest", "-q", "--with-mpi", "tests/mpi/api", "tests/mpi/core")
+
+
 @nox.session
 @nox.parametrize("version", ["2.13", "2.15"])
 def torch(session: nox.Session, version: str) -> None:
