@@ -188,8 +188,8 @@ def test_a_program_of_pytorch(backend):
 
 
 @pytest.mark.skipif(bool(find_spec("torch")), reason="torch is installed")
-def test_torch_is_missing(program):
-    job = run(1, ["-m", "pycoll.run", "--torch", str(program)])
+def test_torch_is_missing():
+    job = run(1, ["-m", "pycoll.run", "--torch", str(PROGRAMS / "torch_program.py")])
     assert job.code not in (0, None) and "this needs torch: pip install torch" in job.output
 
 
