@@ -21,8 +21,9 @@ def oldest(session: nox.Session) -> None:
     session.install("mpich==4.2.*")
     session.install("numpy==2.0.0", "mpi4py==4.0.0", "lazy_loader==0.4", env={"MPICC": f"{session.bin}/mpicc"})
     session.install(".[test]")
-    session.run("python", "-m", "pytest", "-q", "tests/pure/core", "tests/pure/runtime", "tests/pure/arguments")
-    session.run("mpiexec", "-n", "2", "python", "-m", "pytest", "-q", "--with-mpi", "tests/mpi/api", "tests/mpi/core")
+    command = ["python", "-m", "pytest", "-q", "-m", "not slow and not once", "--hypothesis-profile=quick"]
+    session.run(*command, "tests/pure/core", "tests/pure/runtime", "tests/pure/arguments")
+    session.run("mpiexec", "-n", "2", *command, "--with-mpi", "tests/mpi/api", "tests/mpi/core")
 
 
 @nox.session
