@@ -6,7 +6,7 @@ _pycoll() {
     COMPREPLY=($(compgen -W "COMMANDS --help --version --completion" -- "$word"))
   elif [[ $word == -* ]]; then
     COMPREPLY=($(compgen -W "$(pycoll "$command" --help 2> /dev/null | grep -oE -- '(^|[ [])--?[a-z][a-z-]*' | tr -d ' [' | sort -u)" -- "$word"))
-  elif [ "$COMP_CWORD" = 2 ] && [[ " prove draw simulate bench " == *" $command "* ]]; then
+  elif [ "$COMP_CWORD" = 2 ] && [[ " prove draw export simulate synthesize bench " == *" $command "* ]]; then
     COMPREPLY=($(compgen -W "PRIMITIVES" -- "$word"))
   else
     COMPREPLY=($(compgen -f -- "$word"))

@@ -160,6 +160,7 @@ VALUES_OF_PAIRS |= {"TWOINTEGER": "i"}
 PAIRS = [name for name in PREDEFINED if name in VALUES_OF_PAIRS]
 FORTRAN = ("INTEGER", "LOGICAL", "REAL", "COMPLEX", "DOUBLE_")
 NOT_NUMERIC = (*PAIRS, "BYTE", "PACKED", "CHAR", "WCHAR", "CHARACTER", "REAL16", "COMPLEX32")
+NOT_NUMERIC += "COMPLEX4", "INTEGER16", "LOGICAL16"  # which the ABI of MPI 5 has, but not NumPy
 
 
 @pytest.mark.parametrize("name", PREDEFINED)
@@ -196,6 +197,8 @@ def test_all_numeric_datatypes_are_reduced(name):
 @pytest.mark.parametrize("name", [name for name in PREDEFINED if name in ("REAL16", "COMPLEX32")])
 def test_quadruple_precision(name):
     """Quadruple precision is reduced by MPI: NumPy lacks it, although its long double has the same size."""
+    if name == "COMPLEX32" and ("MPICH", (4, 0)) < MPI.get_vendor() < ("MPICH", (5, 0)):
+        pytest.skip("MPICH 4.2 does not add it")
 
     def make():
         powers = np.zeros((6, 8), "u2")  # 1, 2, 4 and 8 in IEEE binary128

@@ -298,7 +298,8 @@ def test_a_block_that_is_too_long():
     blocks = {"sendbuf": [np.zeros(2), [2]] if RANK == 0 else [np.zeros(0), []]}
     blocks["recvbuf"] = [np.zeros(1), [1]] if RANK == 1 else [np.zeros(0), []]
     if RANK == 1:
-        with pytest.raises(Exception, match=r"[Tt]runcate|longer than"):
+        # with the ABI of MPI 5, MPICH 5.0.2 describes ERR_TRUNCATE with the text of another error
+        with pytest.raises(Exception, match=r"[Tt]runcate|longer than|Other MPI error"):
             pycoll.neighbor_alltoallv(**blocks, comm=comm)
     else:
         pycoll.neighbor_alltoallv(**blocks, comm=comm)

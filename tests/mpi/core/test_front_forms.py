@@ -3,6 +3,7 @@
 import array
 from dataclasses import replace
 
+import mpi4py
 import numpy as np
 import pytest
 from mpi4py import MPI
@@ -122,6 +123,8 @@ FORMS = {
     "datatypes of blocks": ("Alltoallw", typed_blocks),
     "datatypes of blocks, with counts": ("Alltoallw", typed_blocks_with_counts),
 }
+if mpi4py.__version__.startswith("4.0."):  # which does not know this dtype
+    del FORMS["half"]
 
 
 def plain(buffer):

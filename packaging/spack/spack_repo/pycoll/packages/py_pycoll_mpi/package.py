@@ -1,17 +1,19 @@
 """The recipe of pycoll for Spack."""
 
-from spack.package import depends_on, license, version
 from spack_repo.builtin.build_systems.python import PythonPackage
+
+from spack.package import depends_on, license, version
 
 
 class PyPycollMpi(PythonPackage):
-    """Collective communication in several algorithms, over the point-to-point messages of mpi4py."""
+    """Collective communication in several algorithms, over the messages of mpi4py."""
 
     pypi = "pycoll-mpi/pycoll_mpi-0.1.0.tar.gz"
 
     license("MIT")
 
-    version("0.1.0", sha256="0000000000000000000000000000000000000000000000000000000000000000")  # at the release
+    # the checksum is filled in at the release
+    version("0.1.0", sha256="0000000000000000000000000000000000000000000000000000000000000000")
 
     depends_on("c", type="build")
     depends_on("python@3.10:", type=("build", "run"))
