@@ -79,6 +79,12 @@ def run(
         return _run(command, own, limit, show, patience)
 
 
+def alone(arguments: Sequence[str | Path], **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run ``python ARGUMENTS`` without mpiexec, with these environment variables, and capture its output."""
+    environment = {**os.environ, **ENVIRONMENT, **variables}
+    return subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=LIMIT)
+
+
 def output_of(ranks: int, program: Path, *arguments: str, **settings: object) -> str:
     """Run a program that ends with `tests.jobs.calls.run`, check that all ranks complete, and return the output."""
     job = run(ranks, [program, *arguments], environment={f"PYCOLL_{name}": str(one) for name, one in settings.items()})

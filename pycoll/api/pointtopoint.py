@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from mpi4py import MPI
 
-from ..arguments import device_copies, streams
+from ..arguments import streams
 from ..arguments.arrays import Action, Array, keyword_hint, recv_array, send_array
 from ..arguments.check_buffers import check_apart
 from ..arguments.memory import allocate_like, is_host
@@ -124,10 +124,11 @@ def _outgoing(buf: Any, dest: int, tag: int, comm: MPI.Comm) -> tuple[Array, lis
     array = send_array("buf", buf)
     if is_host(array):
         return array, _spec(array)
+    from ..arguments.device_copies import to_host
     from ..runtime.gpu.memory import is_cuda_aware_to
 
     if not is_cuda_aware_to(dest, comm):
-        return array, _spec(device_copies.to_host(array))
+        return array, _spec(to_host(array))
     streams.wait_for_caller(array.device.id)
     return array, _spec(array)
 
@@ -138,11 +139,12 @@ def _incoming(buf: Any, source: int, tag: int, comm: MPI.Comm) -> tuple[Array, l
     array = recv_array("buf", buf)
     if is_host(array):
         return array, _spec(array), None
+    from ..arguments.device_copies import pinned
     from ..runtime.gpu.memory import is_cuda_aware_to
 
     if not is_cuda_aware_to(source, comm):
         streams.order_after_caller(array.device.id)
-        stage = device_copies.pinned(array.nbytes)
+        stage = pinned(array.nbytes)
         return array, _spec(stage.view(array.dtype)), stage
     streams.wait_for_caller(array.device.id)
     return array, _spec(array), None
@@ -150,8 +152,10 @@ def _incoming(buf: Any, source: int, tag: int, comm: MPI.Comm) -> tuple[Array, l
 
 def _deliver(array: Array, stage: np.ndarray, status: MPI.Status) -> None:
     """Copy a received message to the GPU; copy the whole buffer if MPI cannot express the count."""
+    from ..arguments.device_copies import to_device
+
     count = status.Get_count(MPI.BYTE)
-    device_copies.to_device(array, stage, array.nbytes if count == MPI.UNDEFINED else count)
+    to_device(array, stage, array.nbytes if count == MPI.UNDEFINED else count)
 
 
 def _world(comm: MPI.Comm | None) -> MPI.Comm:

@@ -22,7 +22,6 @@ from ..runtime.plans import remember
 from ..runtime.progress import InFlight, tasks
 from ..runtime.progress_thread import asleep
 from ..runtime.recording import recorder
-from ..runtime.recording.phases import recorded_wait
 from ..runtime.task import CoreTask
 from .watched import watch_request
 
@@ -91,7 +90,7 @@ class Request:
             return True
         try:
             if recorder.current:
-                recorded_wait(task.finish)
+                recorder.current.record_wait(task.finish)
             else:
                 task.finish()
         finally:

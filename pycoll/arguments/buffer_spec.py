@@ -20,12 +20,10 @@ from mpi4py import MPI
 from ..base.errors import WrongDatatype
 from ..compiler.program_key import Extents, side_by_side
 from ..schedule.registry import NATIVE
-from . import device_copies
 from .arrays import Action, Array, as_array, check_writeable, copying, finishing
 from .check_buffers import counts_array
 from .device_arrays import UnreadableMemory
 from .memory import allocate_like, is_host
-from .packing import packing
 
 
 class NeedsNativeMPI(Exception):
@@ -271,6 +269,8 @@ def _packed_at(buffer: Any, listed: list[tuple[int, int]], datatype: MPI.Datatyp
     extents = side_by_side([count * datatype.size for count, _ in listed])
     if buffer is not MPI.BOTTOM and not is_host(buffer):
         return _packed_on_device(buffer, listed, datatype, extents)
+    from .packing import packing  # few programs need it
+
     array = np.empty(sum(size for _, size in extents), np.uint8)
     view = BufferView(array, extents, None)
     for (count, displ), (start, size) in zip(listed, extents):
@@ -284,6 +284,8 @@ def _packed_on_device(
     memory: Array, listed: list[tuple[int, int]], datatype: MPI.Datatype, extents: Extents
 ) -> BufferView:
     """As `_packed_at`, on a GPU, byte by byte; MPI packs byte numbers on the host to find the origin of each byte."""
+    from .device_copies import by_index
+
     numbers = np.arange(memory.size, dtype=np.int32 if memory.size < 1 << 31 else np.int64)
     digits = numbers.view(np.uint8).reshape(-1, numbers.itemsize)
     packed = []
@@ -294,7 +296,7 @@ def _packed_on_device(
         packed.append(one.array)
     origins = np.ascontiguousarray(np.stack(packed, axis=-1)).view(numbers.dtype).reshape(-1)
     array = allocate_like(memory, origins.shape, np.uint8)
-    gather, scatter = device_copies.by_index(memory, array, origins)
+    gather, scatter = by_index(memory, array, origins)
     return BufferView(array, extents, None, [gather], [scatter, *finishing(array)])
 
 

@@ -15,40 +15,10 @@ import pycoll
 from pycoll.arguments.ops import BY_NAME, OpName
 from pycoll.primitives import names
 from pycoll.runtime.front import METHODS
+from tests.launch import alone
 
 PROGRAM = Path(__file__).parents[1] / "typed_program.py"
-
-ACCEPTED = """
-import numpy as np
-import pycoll
-{imported}
-from mpi4py import MPI
-from pycoll.simulate import Network
-
-a = np.ones(4)
-pycoll.allreduce(a, op="max", algorithm="ring")
-pycoll.allreduce(a, op=pycoll.AVG)
-pycoll.iallreduce(a, op=MPI.SUM).wait()
-for name in pycoll.algorithms("allreduce"):
-    pycoll.allreduce(a, algorithm=name)
-with pycoll.trace("DIR", events=1000), pycoll.trace.phase("forward"):
-    pass
-network: Network = pycoll.simulate.Network(pycoll.simulate.Link(alpha=1e-6))
-pycoll.allreduce(a, algorithm=pycoll.AlgorithmName(input()))
-pycoll.reduce_scatter(a, algorithm="pairwise")
-pycoll.iallgather(a, algorithm="bruck").wait()
-pycoll.bcast_init(a, algorithm="native").Start()
-comm = pycoll.Comm(MPI.COMM_WORLD)
-comm.Allreduce(a, a, op="max", algorithm="ring")
-request: pycoll.Request = comm.Iallreduce(a, a, op="max", algorithm="ring")
-plain: pycoll.Request = comm.Ibcast([a, MPI.DOUBLE], 0)
-pycoll.waitall([request, plain, comm.Ibarrier(algorithm="tree")])
-persistent: pycoll.Persistent = comm.Allreduce_init(a, a, MPI.SUM, MPI.INFO_NULL, algorithm="ring")
-with comm.Gatherv_init(a, None, root=1, algorithm="tree") as gathering:
-    gathering.Start()
-seconds: float = pycoll.simulate("bcast", algorithm="ring", ranks=4, nbytes=8, network=network).time
-{attributes}
-"""
+PROGRAMS = Path(__file__).parent / "programs"
 
 REJECTED = """
 import numpy as np
@@ -99,7 +69,8 @@ def test_right_programs_are_accepted(tmp_path, imported):
         for name in getattr(pycoll, module).__all__
     ]
     attributes = "\n".join([*names, *(f"pycoll.{name}" for name in pycoll.__all__)])
-    assert not checked(tmp_path, ACCEPTED.format(imported=imported, attributes=attributes))
+    text = (PROGRAMS / "typed_calls.py").read_text().replace("import pycoll\n", f"import pycoll\n{imported}\n")
+    assert not checked(tmp_path, text + attributes)
 
 
 @pytest.mark.timeout(300)
@@ -155,21 +126,10 @@ def test_the_forms_of_a_method_have_its_parameters(method):
     assert [(one.name, one.default) for one in theirs] == [(one.name, one.default) for one in persistent[:-1]]
 
 
-@pytest.mark.parametrize("first", ["", "import pycoll.trace, pycoll.simulate;", "from pycoll import trace, simulate;"])
+@pytest.mark.parametrize("first", ["import", "from", "with"])
 def test_modules_that_can_be_called(first):
-    program = f"""
-{first}
-import sys, types, pycoll
-assert not {bool(first)} or "pycoll.trace" in sys.modules
-assert {bool(first)} or not [name for name in sys.modules if name.startswith(("pycoll.trace", "pycoll.simulate"))]
-for name in "trace", "simulate":
-    module = getattr(pycoll, name)
-    assert module is sys.modules["pycoll." + name] and isinstance(module, types.ModuleType) and callable(module)
-assert pycoll.trace.phase is sys.modules["pycoll.trace"].phase
-assert pycoll.simulate("barrier", algorithm="tree", ranks=2, nbytes=0).time > 0
-assert "mpi4py" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=240)
+    done = alone([PROGRAMS / "callable_modules.py", first])
+    assert done.returncode == 0, done.stderr
 
 
 def test_all_public_names_can_be_imported():

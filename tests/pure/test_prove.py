@@ -1,8 +1,10 @@
 """``python -m pycoll.prove``: its reports on correct schedules, and on wrong ones, each with a different defect."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from pycoll.schedule.moves import AFTER, BEFORE, Recv, Reduce, Send
 from pycoll.schedule.proof import ProofError, prove
 from pycoll.schedule.registry import PRIMITIVES, Algorithm, algorithm, algorithms_of, find_schedule
 
+PROGRAMS = Path(__file__).parent / "programs"
 RANK_SIZE = ("rank", "size")
 
 
@@ -375,19 +378,8 @@ def test_all_algorithms_of_a_primitive():
     assert done.returncode == 0 and done.stdout.endswith(right), done.stdout
 
 
-def test_a_file_outside_the_package(tmp_path):
-    file = tmp_path / "allgather.py"
-    file.write_text(
-        "from pycoll.schedule.moves import Recv, Send\n"
-        "from pycoll.schedule.registry import algorithm\n"
-        "@algorithm()\n"
-        "def mine(rank, size):\n"
-        "    yield (Send((rank + 1) % size, [rank]),)\n"
-        "    yield (Recv((rank - 1) % size, [(rank - 1) % size]),)\n"
-        "@algorithm()\n"
-        "def idle(rank, size):\n"
-        "    yield ()\n"
-    )
+def test_a_file_outside_the_package():
+    file = PROGRAMS / "allgather.py"
     done = command("--file", file, "-n", "2")
     assert done.returncode == 1 and not done.stderr
     assert "allgather.mine  WRONG\n    allgather.mine on 2 ranks: deadlock: rank 0 waits for" in done.stdout
@@ -399,41 +391,16 @@ def test_a_file_outside_the_package(tmp_path):
 
 def test_a_docstring_without_formulas_is_incomplete(tmp_path):
     file = tmp_path / "barrier.py"
-    file.write_text(
-        "from pycoll.schedule.moves import Recv, Send\n"
-        "from pycoll.schedule.registry import algorithm\n"
-        "@algorithm()\n"
-        "def shifts(rank, size):\n"
-        "    for distance in (1 << bit for bit in range((size - 1).bit_length())):\n"
-        "        yield Send((rank + distance) % size, []), Recv((rank - distance) % size, [])\n"
-    )
+    text, _, _ = (PROGRAMS / "barrier.py").read_text().partition("@algorithm()\ndef idle")
+    file.write_text(re.sub('    """.*?"""', "", text, flags=re.DOTALL))
     done = command("--file", file, "-n", "1-4")
     assert done.returncode == 1 and not done.stderr and "WRONG" not in done.stdout
     assert "barrier.shifts  4 schedules proved; docstring incomplete: it has no line `Rounds:`, " in done.stdout
 
 
-WRONG_FORMULAS = """
-from pycoll.schedule.moves import Recv, Send
-from pycoll.schedule.registry import algorithm
-
-@algorithm()
-def shifts(rank, size):
-    \"\"\"Dissemination.
-
-    Rounds: p
-    Messages: lg(p)
-    Cost: p*alpha + p*beta
-    Source: a test.
-    \"\"\"
-    for distance in (1 << bit for bit in range((size - 1).bit_length())):
-        yield Send((rank + distance) % size, []), Recv((rank - distance) % size, [])
-"""
-
-
-def test_wrong_formulas_of_a_right_schedule(tmp_path):
-    file = tmp_path / "barrier.py"
-    file.write_text(WRONG_FORMULAS)
-    done = command("--file", file, "-n", "2-4")
+def test_wrong_formulas_of_a_right_schedule():
+    file = PROGRAMS / "barrier.py"
+    done = command("barrier", "shifts", "--file", file, "-n", "2-4")
     assert done.returncode == 1 and not done.stderr
     assert done.stdout.splitlines() == [
         "barrier.shifts  3 schedules proved; formulas disagree with the counts",
@@ -447,7 +414,6 @@ def test_wrong_formulas_of_a_right_schedule(tmp_path):
         "    3         1       2         2   0.000       0.000       0.000      2   0.000    0.000",
         "    4         1       2         2   0.000       0.000       0.000      2   0.000    0.000",
     ]
-    file.write_text(WRONG_FORMULAS + "\n@algorithm()\ndef idle(rank, size):\n    yield ()\n")
     done = command("--file", file, "-n", "2")
     assert "\nbarrier.shifts:\nCounts of the busiest rank" in done.stdout and "\nbarrier.idle:" not in done.stdout
     summary = "1 of 2 algorithms are wrong; 1 of 2 algorithms are right, but their formulas disagree with the counts\n"

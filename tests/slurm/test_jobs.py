@@ -32,6 +32,7 @@ def no_cluster():
 REASON = no_cluster()
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900), pytest.mark.skipif(bool(REASON), reason=REASON)]
 
+PROGRAMS = Path(__file__).parent / "programs"
 SCRIPTS = Path(__file__).resolve().parents[2] / "slurm"
 TWO_RANKS = ["--nodes=2", "--ntasks-per-node=1"]
 TINY = {"PRIMITIVES": "allreduce bcast", "ALGORITHM": "auto ring", "MAXBYTES": "1K", "STEPFACTOR": "16", "BUDGET": "1"}
@@ -273,13 +274,7 @@ def test_torch(submit, tmp_path):
     job = submit("torch.sbatch", *TWO_RANKS)
     text = succeeds(job, tmp_path / f"torch-{job}.out")
     assert "2 ranks on 2 of 2 nodes" in text and "difference from one process" in text
-    program = tmp_path / "program.py"
-    program.write_text(
-        "import sys, torch.distributed as dist\n"
-        "dist.init_process_group('gloo')\n"
-        "if dist.get_rank() == 0:\n    print(dist.get_backend(), dist.get_world_size(), sys.argv[1:])\n"
-        "dist.destroy_process_group()\n"
-    )
+    program = PROGRAMS / "with_options.py"
     job = submit("torch.sbatch", *TWO_RANKS, PROGRAM=str(program), PROGRAM_OPTIONS="--epochs 3")
     assert "pycoll 2 ['--epochs', '3']" in succeeds(job, tmp_path / f"torch-{job}.out")
 
@@ -315,22 +310,8 @@ def test_gpu(submit, tmp_path, gpu):
         assert "error: these ranks have no GPU" in text and not (folder / "results.json").exists()
 
 
-# Fill the heap with blocks that contain no zeros, and leave gaps of all sizes for the allocations of MPI_Init.
-DENSE_MEMORY = """
-import ctypes
-c = ctypes.CDLL(None)
-c.malloc.restype, c.malloc.argtypes, c.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
-gaps = []
-for size in [size for size in range(24, 2000, 16) for _ in range(10)]:
-    gaps.append(c.malloc(size))
-    ctypes.memset(c.malloc(5000), 0xAA, 5000)
-for gap in gaps:
-    c.free(gap)
-"""
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("memory", ["", DENSE_MEMORY], ids=["any memory", "dense memory"])
+@pytest.mark.parametrize("memory", ["", (PROGRAMS / "dense_memory.py").read_text()], ids=["any memory", "dense memory"])
 def test_tune(submit, tmp_path, memory):
     """Check that messages fit into the limit of Slurm: MPICH publishes its addresses with the memory behind them."""
     (tmp_path / "sitecustomize.py").write_text(memory)

@@ -10,12 +10,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "slurm" / "pmi2.py"
-CLIENT = """
-import os, sys
-for request in sys.argv[1:]:
-    os.write(int(os.environ["PMI_FD"]), request.encode() + b"\\n")
-    print(os.read(int(os.environ["PMI_FD"]), 1 << 16).decode(), end="", flush=True)
-"""
+CLIENT = Path(__file__).parent / "programs" / "pmi_client.py"
 DIALOGUE = {  # request: reply of the server, reply that the program receives
     "cmd=init pmi_version=1": ("cmd=response_to_init rc=0", "cmd=response_to_init rc=0"),
     "cmd=get_maxes": ("cmd=maxes rc=0 keylen_max=64 vallen_max=1024", "cmd=maxes rc=0 keylen_max=64 vallen_max=768"),
@@ -35,7 +30,7 @@ def start():
         descriptor = client.fileno()
         programs.append(
             subprocess.Popen(
-                [sys.executable, str(SCRIPT), *arguments],
+                [sys.executable, str(SCRIPT), *map(str, arguments)],
                 env={**os.environ, "PMI_FD": str(descriptor)},
                 pass_fds=[descriptor],
                 stdout=subprocess.PIPE,
@@ -54,7 +49,7 @@ def start():
 
 
 def test_only_the_announced_length_is_altered(start):
-    program, server = start("-c", CLIENT, *DIALOGUE)
+    program, server = start(CLIENT, *DIALOGUE)
     for request, (reply, _) in DIALOGUE.items():
         assert server.recv(1 << 16).decode() == request + "\n"
         server.sendall(reply.encode() + b"\n")
@@ -64,19 +59,9 @@ def test_only_the_announced_length_is_altered(start):
     assert server.recv(1) == b"", "the relay is still there"
 
 
-WAITING = """
-import os, signal
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-print("ready", flush=True)
-signal.sigwait({signal.SIGTERM})
-os.write(int(os.environ["PMI_FD"]), b"cmd=finalize")
-raise SystemExit(7)
-"""
-
-
 def test_signals_to_all_processes_of_the_job(start):
     """Check that the program can handle a signal and continue to use PMI."""
-    program, server = start("-c", WAITING)
+    program, server = start(CLIENT)
     assert program.stdout.readline() == "ready\n"
     os.killpg(program.pid, signal.SIGTERM)
     assert server.recv(1 << 16) == b"cmd=finalize"

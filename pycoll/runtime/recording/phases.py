@@ -79,16 +79,6 @@ def since_last(name: str, begin: int = 0) -> None:
         _record(name, max(begin, _state.ended, recorder.current.began))
 
 
-def recorded_wait(wait: Callable[[], object]) -> None:
-    """Call `wait` and record it in the trace.  A wait is not a phase: the program remains in its phase."""
-    used, begin = recorder.current, now()
-    assert used
-    try:
-        wait()
-    finally:
-        used.record(used.named("phase", "wait"), begin, now())
-
-
 def under_way(name: str) -> Callable[[], None]:
     """Start a span that may overlap others.
 

@@ -10,6 +10,7 @@ import os
 import struct
 import threading
 import time
+from collections.abc import Callable
 from functools import cache, lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -87,6 +88,14 @@ class Recorder:
                 EVENT.pack_into(self._ring, offset, what, begin, end, run, threading.get_ident())
                 self._count += 1
                 HEADER.pack_into(self._ring, 0, self._count)
+
+    def record_wait(self, wait: Callable[[], object]) -> None:
+        """Call `wait` and record it.  A wait is not a phase: the program remains in its phase."""
+        begin = now()
+        try:
+            wait()
+        finally:
+            self.record(self.named("phase", "wait"), begin, now())
 
     def stop(self) -> None:
         """Stop recording, and truncate the file to its events."""

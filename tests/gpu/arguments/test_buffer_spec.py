@@ -1,6 +1,7 @@
 """Buffers in GPU memory: other packages, mixed memory, blocks of different lengths, mpi4py methods, messages."""
 
 import gc
+import re
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll.base import settings
+from pycoll.runtime.gpu import cuda_aware
 from tests.gpu.api.test_collectives import produced
+from tests.gpu.standin import forget
 from tests.mpi.native import RANK, SIZE
 
 pytestmark = pytest.mark.mpi
@@ -280,7 +283,8 @@ def test_messages_that_cannot_be_sent(xp, way):
 
 def test_messages_that_mpi_has_completed(xp, monkeypatch):
     """If MPI itself completes a staged message, the data is not in GPU memory, and `Wait` raises an error."""
-    monkeypatch.setattr("pycoll.runtime.gpu.memory.is_cuda_aware_to", lambda peer, comm: False)
+    monkeypatch.setenv("PYCOLL_CUDA_AWARE", "0")
+    forget()
     back = xp.empty(20)
     request = pycoll.irecv(back, LEFT, 8)
     pycoll.send(produced(xp, np.arange(20.0)), RIGHT, 8)
@@ -320,12 +324,13 @@ def test_a_buffer_without_cupy(monkeypatch):
 
 def test_what_is_said_when_mpi_is_not_cuda_aware(xp, monkeypatch):
     """The warning is issued only once."""
-    from pycoll.runtime.gpu import cuda_aware, memory
-
-    memory._warn.cache_clear()
-    monkeypatch.setattr(cuda_aware, "support", lambda: cuda_aware.Support(False, "this is a test"))
+    monkeypatch.delenv("PYCOLL_CUDA_AWARE", raising=False)
+    forget()
+    if cuda_aware.support().aware:
+        pytest.skip("MPI is CUDA-aware")
     buffer = produced(xp, np.ones(3))
-    with pytest.warns(RuntimeWarning, match="staged through host memory.* this is a test;") as said:
+    reason = re.escape(cuda_aware.support().reason)
+    with pytest.warns(RuntimeWarning, match=f"staged through host memory.*: {reason};") as said:
         pycoll.allreduce(buffer)
         pycoll.bcast(buffer)
     assert [one.filename for one in said if "host memory" in str(one.message)] == [__file__]

@@ -13,6 +13,7 @@ from pycoll.schedule.registry import algorithms_of
 from pycoll.tune.benchmark_case import FORMS, IN_PLACE, MEASURED
 from tests.launch import run
 
+PROGRAMS = Path(__file__).parent / "programs"
 pytestmark = pytest.mark.once  # the MPI library matters little here
 
 
@@ -168,25 +169,14 @@ def test_one_rank_alone_says_what_is_wrong():
     assert "usage:" not in job.output
 
 
-OWN = """
-from pycoll.schedule.moves import Recv, Send
-from pycoll.schedule.registry import algorithm
-
-@algorithm()
-def star(rank, size):
-    yield tuple(Send(0, []) for _ in range(rank > 0)) + tuple(Recv(other, []) for other in range(1, size * (rank == 0)))
-    yield tuple(Recv(0, []) for _ in range(rank > 0)) + tuple(Send(other, []) for other in range(1, size * (rank == 0)))
-"""
-
-
 def test_own_algorithms(tmp_path):
-    file = tmp_path / "barrier.py"
-    file.write_text(OWN)
-    document, output = bench(tmp_path, "--file", str(file), "-a", "star,tree", "-n", "2")
+    own = PROGRAMS / "barrier.py"
+    document, output = bench(tmp_path, "--file", str(own), "-a", "star,tree", "-n", "2")
     assert [record["algorithm"] for record in document["records"]] == ["mpi", "tree", "star"]
     assert "one rank" not in output and f"\nwritten to {tmp_path / 'results.json'}\n" in output
-    file.write_text(OWN.replace("Send(0", "Send(1 + 0"))  # of another length, so that its bytecode is not used
-    job = run(2, ["-m", "pycoll.bench", "--file", str(file), "-n", "2"])
+    wrong = tmp_path / "barrier.py"
+    wrong.write_text(own.read_text().replace("Send(0", "Send(1"))
+    job = run(2, ["-m", "pycoll.bench", "--file", str(wrong), "-n", "2"])
     assert job.code != 0 and "# " not in job.output
     assert job.output.startswith("python -m pycoll.bench: barrier.star on 2 ranks: ")
 

@@ -57,19 +57,12 @@ def test_a_rank_without_slots(setting):
     assert run(3, [PROGRAMS / "without_slots.py", setting]).output.count("right") == 3
 
 
-def test_a_rank_in_a_container(tmp_path):
+def test_a_rank_in_a_container():
     """Ranks whose processes cannot be seen by others share no memory with them."""
     apart = ["unshare", "-r", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if not shutil.which(apart[0]) or subprocess.run([*apart, "true"], capture_output=True).returncode:
         pytest.skip("no PID namespace can be made here")
-    (tmp_path / "start.py").write_text(
-        "import os, sys\n"
-        "command, rank = [sys.executable, sys.argv[1]], os.environ.get('OMPI_COMM_WORLD_RANK')\n"
-        "if rank is None: sys.exit('only Open MPI connects processes of several PID namespaces of a host')\n"
-        f"command = {apart} + command if rank == '1' else command\n"
-        "os.execvp(command[0], command)\n"
-    )
-    job = run(3, [tmp_path / "start.py", PROGRAMS / "without_slots.py"])
+    job = run(3, [PROGRAMS / "started_by.py", PROGRAMS / "without_slots.py", *apart])
     if "only Open MPI" in job.output:
         pytest.skip("only Open MPI connects processes of several PID namespaces of a host")
     assert job.output.count("right") == 3, job.output

@@ -10,29 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch import run
+from tests.launch import ENVIRONMENT, alone, run
 from tests.quick import once
 
 pytest.importorskip("torch", reason="torch is not installed")
 
 PROGRAMS = Path(__file__).parent / "programs"
 
-REDUCE = """
-import torch, torch.distributed as dist, pycoll.torch
-dist.init_process_group({arguments})
-total = torch.ones(1)
-dist.all_reduce(total)
-assert total.item() == dist.get_world_size() == {ranks}
-dist.destroy_process_group()
-"""
+REDUCE = PROGRAMS / "all_reduce.py"
 
 
 @pytest.mark.parametrize(
-    "arguments", ['"pycoll"', *map(once, ['"pycoll", init_method="mpi://"', '"cpu:pycoll,cuda:pycoll"'])]
+    "arguments", [["pycoll"], *map(once, [["pycoll", "mpi://"], ["cpu:pycoll,cuda:pycoll"]])], ids=str
 )
 def test_ranks_and_addresses_come_from_mpi(arguments):
-    program = REDUCE.format(arguments=arguments, ranks=2)
-    job = run(2, ["-c", f"for _ in range(2):\n    exec('''{program}''')\nprint('done')"])
+    job = run(2, [REDUCE, "2", *arguments])
     assert job.code == 0, job.output
     assert job.output.count("done") == 2
 
@@ -63,35 +55,26 @@ def test_the_entry_point_is_enough(tmp_path, monkeypatch, backend, module):
 @pytest.mark.once
 def test_some_ranks_alone_need_addresses():
     """A group of some ranks of COMM_WORLD cannot ask MPI, whose other ranks do not take part."""
-    program = """
-import torch.distributed as dist, pycoll.torch
-try:
-    dist.init_process_group("pycoll", rank=0, world_size=1)
-except RuntimeError as error:
-    print(error)
-"""
-    job = run(2, ["-c", program])
+    job = run(2, [PROGRAMS / "group_of_one.py"])
     assert job.output.count("the process group has 1 ranks, and MPI 2: set MASTER_ADDR and MASTER_PORT") == 2
 
 
 def test_without_mpiexec():
     """A program on one rank needs neither mpiexec nor variables."""
-    done = subprocess.run([sys.executable, "-c", REDUCE.format(arguments='"pycoll"', ranks=1)], timeout=120)
-    assert done.returncode == 0
+    done = alone([REDUCE, "1", "pycoll"])
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("imported", ["import pycoll.torch", REDUCE.format(arguments='"pycoll"', ranks=1)])
-def test_a_process_that_uses_the_backend_can_start_a_job(imported):
+@pytest.mark.parametrize("state", ["imported", "used"])
+def test_a_process_that_uses_the_backend_can_start_a_job(state):
     """The variables of a notebook are not those of the ranks it starts."""
-    program = REDUCE.format(arguments='"pycoll"', ranks=2)
-    start = f"from tests.launch import run\njob = run(2, ['-c', {program!r}], 60)\nassert job.code == 0, job.output"
-    done = subprocess.run([sys.executable, "-c", f"{imported}\n{start}"], timeout=120, capture_output=True, text=True)
+    done = alone([PROGRAMS / "starting_a_job.py", state])
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_number_of_ranks_that_is_not_that_of_mpi():
-    job = run(2, ["-c", REDUCE.format(arguments='"pycoll"', ranks=2)], environment={"WORLD_SIZE": "1"})
+    job = run(2, [REDUCE, "2", "pycoll"], environment={"WORLD_SIZE": "1"})
     assert "this process has rank 1 of 1 in torch.distributed, but rank 1 of 2 in MPI" in job.output
     assert "IndexError" not in job.output
 
@@ -105,8 +88,8 @@ def test_torchrun_is_an_error_that_names_mpiexec():
     given = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "none"}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", REDUCE.format(arguments='"pycoll"', ranks=2)],
-            env={**os.environ, **given, "RANK": rank, "LOCAL_RANK": rank},
+            [sys.executable, REDUCE, "2", "pycoll"],
+            env={**os.environ, **ENVIRONMENT, **given, "RANK": rank, "LOCAL_RANK": rank},
             stderr=subprocess.PIPE,
             text=True,
         )

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pycoll
+from pycoll.base import settings
 from pycoll.parallel import Attention, RingAttention, UlyssesAttention, attention
 from pycoll.parallel.attention_shapes import agree
 from tests.mpi.native import RANK, SIZE, WORLD
@@ -76,15 +77,17 @@ def formula(kind, line):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_bytes_are_those_of_the_docstring(kind, monkeypatch):
-    monkeypatch.setattr("pycoll.runtime.slots.serves", lambda *_: False)  # they are those of messages
-    ours = kind()
+    monkeypatch.setattr(settings, "SHARED_MEMORY", False)  # they are those of messages
+    comm = WORLD.Dup()
+    ours = kind(comm)
     own = np.ones((SEQUENCES, LENGTH // SIZE, HEADS, WIDTH))
     with pycoll.traffic() as forward:
         y, saved = ours.forward(own, own, own)
     with pycoll.traffic() as backward:
         ours.backward(y, saved)
     with pycoll.traffic() as shapes:
-        agree(own, own, own, WORLD)
+        agree(own, own, own, comm)
+    comm.Free()
     assert forward.nbytes == formula(kind, "Sent in `forward`")(SIZE, own.nbytes) + shapes.nbytes
     assert backward.nbytes == formula(kind, "Sent in `backward`")(SIZE, own.nbytes)
 

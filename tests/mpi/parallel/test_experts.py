@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 import pycoll
+from pycoll.base import settings
 from pycoll.parallel import ExpertParallel
 from pycoll.parallel.experts import within_capacity
 from tests.derivatives import slope
 from tests.drawn import examples
-from tests.mpi.native import RANK, SIZE
+from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
 EXPERTS, WIDTH, HIDDEN, ROWS = 2 * SIZE, 5, 7, 12
@@ -143,15 +144,17 @@ def test_ranks_may_have_different_numbers_of_rows():
 
 @pytest.mark.parametrize("top_k", [1, 2])
 def test_bytes_are_those_of_the_docstring(top_k, monkeypatch):
-    monkeypatch.setattr("pycoll.runtime.slots.serves", lambda *_: False)  # they are those of messages
+    monkeypatch.setattr(settings, "SHARED_MEMORY", False)  # they are those of messages
+    comm = WORLD.Dup()
     numbers = np.eye(EXPERTS)  # row r chooses the experts r and r + 1
     router = 2 * numbers + np.roll(numbers, 1, axis=1)
     up, down = np.ones((EXPERTS, EXPERTS, 2)), np.ones((EXPERTS, 2, EXPERTS))
-    layer = ExpertParallel(router, up, down, top_k=top_k, capacity=EXPERTS)
+    layer = ExpertParallel(router, up, down, comm=comm, top_k=top_k, capacity=EXPERTS)
     with pycoll.traffic() as forward:
         _, saved = layer.forward(numbers)
     with pycoll.traffic() as backward:
         layer.backward(numbers, saved)
+    comm.Free()
     for sent, line in ((forward, "Sent in `forward`"), (backward, "Sent in `backward`")):
         text = re.search(rf"{line}: (.*?)\.\n", ExpertParallel.__doc__).group(1)
         assert sent.nbytes == eval(text, {"p": SIZE, "E": EXPERTS, "k": top_k, "Z": numbers.nbytes})

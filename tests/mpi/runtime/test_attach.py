@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import pycoll
+from pycoll.base import domains
 from pycoll.base.errors import MismatchError
 from pycoll.runtime.attach import attach
 from pycoll.schedule.moves import Recv, Send
@@ -104,17 +105,16 @@ def test_levels(primitive, nbytes):
 
 @pytest.mark.skipif(SIZE == 1, reason="needs two ranks")
 def test_domains_of_the_wrong_form(monkeypatch):
-    def domains():
-        if RANK == 1:
-            raise ValueError("PYCOLL_PLACE='x' is wrong")
-        return (0, 0, 0)
-
-    monkeypatch.setattr("pycoll.runtime.facts.domains", domains)
+    if RANK == 1:
+        monkeypatch.setenv(domains.VARIABLE, "x")
+    domains.domains.cache_clear()
     comm = WORLD.Dup()
-    message = "PYCOLL_PLACE='x' is wrong" if RANK == 1 else "PYCOLL_PLACE of rank 1 is not of the form socket=0"
+    which = "='x'" if RANK == 1 else " of rank 1"
+    message = f"PYCOLL_PLACE{which} is not of the form socket=0"
     for _ in range(2):
         with pytest.raises(ValueError, match=message):
             pycoll.barrier(comm=comm)
+    domains.domains.cache_clear()
     comm.Free()
 
 

@@ -10,7 +10,7 @@ import pycoll
 from pycoll.runtime.recording import phases, recorder, steps
 from pycoll.schedule.proof import prove
 from pycoll.schedule.registry import PRIMITIVES, find
-from pycoll.trace import clocks, session
+from pycoll.trace import Passes, clocks, session
 from pycoll.trace.reading import read
 from tests.mpi.native import RANK, SIZE, WORLD
 from tests.tracing import arrows, named, sent, whole
@@ -144,6 +144,30 @@ def test_an_exception_on_one_rank_leaves_a_trace(directory, monkeypatch):
     events = whole(directory)
     assert all(named(events, "collective", "X", rank) == ["allreduce.ring"] for rank in range(SIZE))
     assert read(directory).missing == []
+
+
+def test_passes_of_drivers_that_take_turns_do_not_overlap(directory):
+    with pycoll.trace(directory):
+        drivers = [Passes(), Passes()]
+        for announce in (Passes.gradient, Passes.gradient, Passes.over):
+            for driver in drivers:
+                announce(driver)
+        with pycoll.trace.phase("of the program's own"):
+            drivers[0].gradient()
+        drivers[0].over()
+    WORLD.Barrier()
+    assert sorted(named(whole(directory), "phase", "X", RANK)) == ["backward", "forward", "of the program's own"]
+
+
+def test_a_phase_within_itself(directory):
+    with pycoll.trace(directory):
+        again = pycoll.trace.phase("again")
+        with again, again:
+            pass
+        Passes().gradient()  # outside of all phases
+    WORLD.Barrier()
+    found = read(directory).ranks[RANK].phases
+    assert sorted(one.what for one in found) == ["again", "again", "forward"]
 
 
 def test_clocks_are_measured_at_both_ends(directory):

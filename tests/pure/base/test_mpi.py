@@ -64,17 +64,6 @@ def test_functions_that_need_mpi(without_mpi, statement):
     assert done.stderr.splitlines()[-1].startswith("ImportError: no MPI library was found: install the extra [mpich] ")
 
 
-def test_what_needs_no_mpi(without_mpi, tmp_path):
-    program = """
-import runpy, sys, pycoll
-assert "ring" in pycoll.algorithms("bcast") and pycoll.simulate("bcast", algorithm="ring", ranks=4, nbytes=8).time
-for command in ["prove bcast ring -n 2", "draw bcast ring", "simulate bcast", "costs", "watch --help", "trace --help"]:
-    name, *sys.argv[1:] = command.split()
-    try:
-        runpy.run_module(f"pycoll.{name}", run_name="__main__", alter_sys=True)
-    except SystemExit as end:
-        assert not end.code, command
-import pycoll.trace.reading, pycoll.trace.report, pycoll.trace.timeline, pycoll.trace.chrome
-"""
-    done = without_mpi("-c", program)
+def test_what_needs_no_mpi(without_mpi):
+    done = without_mpi(Path(__file__).parent / "programs" / "what_needs_no_mpi.py")
     assert done.returncode == 0, done.stderr

@@ -12,21 +12,23 @@ import pycoll
 from pycoll.base import settings
 from pycoll.schedule.registry import PRIMITIVES
 from pycoll.selection.choices import known_variables, unknown_variables
+from tests.launch import ENVIRONMENT
 
 PACKAGE = Path(pycoll.__file__).parent
 
 
-def run_with(program, *arguments, **variables):
-    """Run a program with these environment variables."""
+def run_with(*arguments, **variables):
+    """Run Python with these environment variables."""
+    variables = {**ENVIRONMENT, **variables}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYCOLL_")} | variables
-    command = [sys.executable, "-c", program, *arguments]
+    command = [sys.executable, *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
 
 
 def longest_with(**variables):
     """Return the longest message within a host and between hosts, each without and with a tuned value of 1000 bytes."""
     program = "from pycoll.base.settings import longest; print(*(longest(s, t) for s in (0, 1) for t in (None, 1000)))"
-    done = run_with(program, **variables)
+    done = run_with("-c", program, **variables)
     assert done.returncode == 0, done.stderr
     return list(map(int, done.stdout.split()))
 
@@ -37,20 +39,6 @@ def test_the_default_asked_for_is_not_taken_for_unset():
     assert longest_with(PYCOLL_SEGMENT="8192") == [8192] * 4
     assert longest_with(PYCOLL_SEGMENT="64K") == [64 << 10] * 4
     assert longest_with(PYCOLL_SEGMENT="") == longest_with()
-
-
-ERRORS = """
-import importlib, os, sys
-for name, value in zip(sys.argv[1::2], sys.argv[2::2]):
-    os.environ[name] = value
-    sys.modules.pop("pycoll.base.settings", None)
-    try:
-        importlib.import_module("pycoll.base.settings")
-        print("no error")
-    except ValueError as error:
-        print(error)
-    del os.environ[name]
-"""
 
 
 def test_wrong_values():
@@ -65,7 +53,7 @@ def test_wrong_values():
     wrong += [(name, "maybe", "is neither 0 nor 1") for name in switches]
     wrong += [("CUDA_AWARE", "maybe", "is not one of: auto, 0, 1"), ("TRACE_EVENTS", "4K", "positive number of events")]
     arguments = [word for name, value, _ in wrong for word in (f"PYCOLL_{name}", value)]
-    lines = run_with(ERRORS, *arguments).stdout.splitlines()
+    lines = run_with(Path(__file__).parent / "programs" / "settings_with.py", *arguments).stdout.splitlines()
     for (name, value, end), line in zip(wrong, lines, strict=True):
         assert line.startswith(f"environment variable PYCOLL_{name}={value!r} is") and line.endswith(end)
 

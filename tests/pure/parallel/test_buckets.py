@@ -1,9 +1,7 @@
 """Assignment of gradients to buckets."""
 
-import os
-import subprocess
-import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ from hypothesis import strategies as st
 pytest.importorskip("mpi4py")
 
 from pycoll.parallel.buckets import assign
+from tests.launch import alone
 
 sizes = st.lists(st.tuples(st.integers(0, 12), st.sampled_from(["f8", "f4", "f2"])), max_size=12)
 limits = st.integers(1, 120)
@@ -95,25 +94,8 @@ def test_nothing_needs_no_bucket():
     assert assign({}, 64, 64) == []
 
 
-PROGRAM = """
-import mpi4py, numpy
-mpi4py.rc.initialize = False
-from pycoll.parallel.buckets import assign
-dtypes = ["f8", "f4", "f2", "c8"]
-print(assign({f"array{i}": numpy.ones(i % 5, dtypes[i * i % 7 % 4]) for i in range(40)}, 64, 16))
-"""
-
-
 def test_all_processes_agree():
     """Check that processes with different hash seeds assign the same buckets."""
-    printed = {
-        subprocess.run(
-            [sys.executable, "-c", PROGRAM],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            check=True,
-            capture_output=True,
-            timeout=240,
-        ).stdout
-        for seed in ("1", "2", "3")
-    }
-    assert len(printed) == 1 and b"array39" in printed.pop()
+    program = Path(__file__).parent / "programs" / "assign_buckets.py"
+    printed = {alone([program], PYTHONHASHSEED=seed).stdout for seed in ("1", "2", "3")}
+    assert len(printed) == 1 and "array39" in printed.pop()

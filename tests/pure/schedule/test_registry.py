@@ -2,59 +2,35 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import pycoll
 from pycoll.schedule.registry import algorithm, find, find_schedule, has_algorithm
+from tests.launch import ENVIRONMENT, alone
 
-OWN = """
-from pycoll.schedule.registry import algorithm, find, find_schedule, has_algorithm
-
-@algorithm()
-def own(rank, size):
-    yield ()
-"""
-
-TAKEN = """
-from pycoll.schedule.registry import algorithm, find, find_schedule, has_algorithm
-
-def helper(rank):
-    return rank
-
-@algorithm()
-def helper(rank, size):
-    yield ()
-"""
-
-PROGRAM = """
-import allreduce  # registers an algorithm before anything else asks for those of the package
-from pycoll.schedule.registry import algorithms_of, find
-
-assert {"own", "ring", "recursive_doubling"} <= set(algorithms_of("allreduce"))
-assert find("allreduce", "own").generator is allreduce.own
-assert find("allreduce", "ring").generator.__module__ == "pycoll.primitives.allreduce"
-"""
+PROGRAMS = Path(__file__).parent / "programs"
+OWN = (PROGRAMS / "allreduce.py").read_text()
+LINE = OWN.splitlines().index("@algorithm()") + 1
 
 
-def test_an_own_algorithm_stands_beside_the_others(tmp_path):
-    (tmp_path / "allreduce.py").write_text(OWN)
-    (tmp_path / "program.py").write_text(PROGRAM)
-    path = os.pathsep.join([str(Path(pycoll.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, str(tmp_path / "program.py")]
-    subprocess.run(command, check=True, timeout=60, env={**os.environ, "PYTHONPATH": path})
+def imports(folder, program, *arguments):
+    """Return the standard error of a program that imports a file in a folder."""
+    path = os.pathsep.join([str(folder), ENVIRONMENT["PYTHONPATH"]])
+    return alone(["-c", program, *arguments], PYTHONPATH=path).stderr
+
+
+@pytest.mark.parametrize("program", ["registered_first.py", "defined_again.py"])
+def test_an_own_algorithm_stands_beside_the_others(program):
+    done = alone([PROGRAMS / program])
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_name_that_the_file_already_defines(tmp_path):
-    (tmp_path / "barrier.py").write_text(TAKEN)
-    path = os.pathsep.join([str(Path(pycoll.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-c", "import barrier"]
-    environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, cwd=tmp_path)
-    assert done.stderr.endswith("ValueError: the file of barrier already defines helper: choose another name\n")
+    (tmp_path / "barrier.py").write_text(OWN.replace("@algorithm()", "def own():\n    pass\n\n\n@algorithm()"))
+    why = "ValueError: the file of barrier already defines own: choose another name\n"
+    assert imports(tmp_path, "import barrier").endswith(why)
 
 
 @pytest.mark.parametrize(
@@ -70,21 +46,9 @@ def test_a_name_that_the_file_already_defines(tmp_path):
 @pytest.mark.parametrize("first", ["", "import pycoll; pycoll.algorithms(sys.argv[1]); "])
 def test_a_name_of_the_package(tmp_path, file, name, taken, first):
     (tmp_path / f"{file}.py").write_text(OWN.replace("def own", f"def {name}"))
-    path = os.pathsep.join([str(Path(pycoll.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-c", f"import sys; {first}import {file}", file]
-    environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, cwd=tmp_path)
+    errors = imports(tmp_path, f"import sys; {first}import {file}", file)
     complaint = f"ValueError: {name} is the name of {taken} for {file}: choose another name\n"
-    assert f'{tmp_path / file}.py", line 4' in done.stderr and done.stderr.endswith(complaint), done.stderr
-
-
-def test_own_algorithms_can_be_defined_again(tmp_path):
-    (tmp_path / "allreduce.py").write_text(OWN)
-    path = os.pathsep.join([str(Path(pycoll.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    program = "import allreduce, importlib, pycoll.primitives.barrier as theirs; importlib.reload(allreduce); "
-    program += "importlib.reload(theirs)"
-    environment = {**os.environ, "PYTHONPATH": path}
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env=environment, cwd=tmp_path)
+    assert f'{tmp_path / file}.py", line {LINE}' in errors and errors.endswith(complaint), errors
 
 
 @pytest.mark.parametrize(
@@ -93,13 +57,10 @@ def test_own_algorithms_can_be_defined_again(tmp_path):
 )
 def test_a_parameter_that_is_not_known(tmp_path, parameters, wrong):
     (tmp_path / "bcast.py").write_text(OWN.replace("rank, size", parameters))
-    path = os.pathsep.join([str(Path(pycoll.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path}
-    command = [sys.executable, "-c", "import bcast"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, cwd=tmp_path)
+    errors = imports(tmp_path, "import bcast")
     why = f"TypeError: own has no default for {wrong}; "
     why += "pycoll passes only rank, size, root, segments, hosts, k by name\n"
-    assert f'{tmp_path / "bcast.py"}", line 4' in done.stderr and done.stderr.endswith(why), done.stderr
+    assert f'{tmp_path / "bcast.py"}", line {LINE}' in errors and errors.endswith(why), errors
 
 
 def test_a_cut_that_is_no_function():
@@ -145,22 +106,7 @@ def test_a_family_without_numbers():
         algorithm()(lacking)
 
 
-THREADS = """
-import threading, time
-from pycoll.schedule import registry
-
-before, found = registry.parameters_of, []
-registry.parameters_of = lambda generator: time.sleep(5e-3) or before(generator)
-threads = [threading.Thread(target=lambda: found.append(len(registry.algorithms_of("alltoall")))) for _ in range(20)]
-for thread in threads:
-    thread.start()
-    time.sleep(8e-3)
-for thread in threads:
-    thread.join()
-assert len(found) == 20 and len(set(found)) == 1, found
-"""
-
-
 def test_threads_see_all_algorithms():
     """Also while another thread imports the file of a primitive."""
-    subprocess.run([sys.executable, "-c", THREADS], check=True, timeout=60)
+    done = alone([PROGRAMS / "threads.py"])
+    assert done.returncode == 0, done.stderr

@@ -9,7 +9,6 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from pycoll.runtime.recording.recorder import TAG_BITS, Recorder, events_path, meanings_path
-from pycoll.trace import Passes, phase
 from pycoll.trace.__main__ import main
 from pycoll.trace.chrome import export
 from pycoll.trace.clocks import ClockOffset, fitted
@@ -96,20 +95,6 @@ def test_messages_between_two_ranks_match_in_the_order_in_which_they_are_started
     export(ranks.read(), tmp_path / "trace.json")
     times = [event["ts"] for event in whole(tmp_path) if event["ph"] in "sf"]
     assert times == [0, 4999.999, 1000, 6999.999]
-
-
-def test_passes_of_drivers_that_take_turns_do_not_overlap(tmp_path, monkeypatch):
-    ranks = Ranks(tmp_path)
-    monkeypatch.setattr("pycoll.runtime.recording.recorder.current", ranks.recorders[0])
-    drivers = [Passes(), Passes()]
-    for announce in (Passes.gradient, Passes.gradient, Passes.over):
-        for driver in drivers:
-            announce(driver)
-    with phase("of the program's own"):
-        drivers[0].gradient()
-    drivers[0].over()
-    export(ranks.read(), tmp_path / "trace.json")
-    assert sorted(named(whole(tmp_path), "phase", "X", 0)) == ["backward", "forward", "of the program's own"]
 
 
 @pytest.mark.parametrize("drift", [0, 100e-6, -3e-3])
@@ -214,17 +199,6 @@ def test_launches_and_waits_of_a_gpu(tmp_path):
     assert gpu_use(trace.ranks[1]) == (0, 0, 0, 0)
     row = next(line for line in report(trace).splitlines() if "%" in line)
     assert row.split() == ["0", "2", "3.000", "4.000", "11.000", "27%", "36%"]
-
-
-def test_a_phase_within_itself(tmp_path, monkeypatch):
-    ranks = Ranks(tmp_path)
-    monkeypatch.setattr("pycoll.runtime.recording.recorder.current", ranks.recorders[0])
-    again = phase("again")
-    with again, again:
-        pass
-    Passes().gradient()  # outside of all phases
-    found = ranks.read().ranks[0].phases
-    assert sorted(one.what for one in found) == ["again", "again", "forward"]
 
 
 def test_ranks_without_rank_0(tmp_path):

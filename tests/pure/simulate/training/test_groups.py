@@ -1,10 +1,13 @@
 """The times of collectives in all groups of a mesh at once."""
 
+from dataclasses import replace
+
 import pytest
 
 import pycoll
+from pycoll.schedule.registry import PRIMITIVES, find
 from pycoll.simulate import Link, Network
-from pycoll.simulate.training import Groups, groups
+from pycoll.simulate.training import Groups
 
 BETA = 1e-9
 NETWORK = Network(between=Link(1e-6, BETA, 1e-7), inside=Link(1e-7, BETA / 100, 1e-8), gamma=0.0)
@@ -44,17 +47,16 @@ def test_inner_groups_stay_inside_hosts():
 )
 @pytest.mark.parametrize("algorithm", ["ring", "recursive_doubling", "bruck_whole"])
 def test_symmetric_groups_take_as_long_as_generators(mesh, algorithm, monkeypatch):
-    where = {"algorithm": algorithm, "ranks_per_host": 4, "topology": "fat-tree:4x4:2"}
-    found = seconds(mesh, "dp", nbytes=1 << 16, **where)
-    monkeypatch.setattr(groups, "_compiled", None)
-    assert found == pytest.approx(seconds(mesh, "dp", nbytes=1 << 16, **where))
+    where = {"ranks_per_host": 4, "topology": "fat-tree:4x4:2"}
+    generated = replace(find("allreduce", algorithm), symmetry=None)
+    monkeypatch.setitem(PRIMITIVES["allreduce"].algorithms, "generated", generated)
+    found = seconds(mesh, "dp", nbytes=1 << 16, algorithm=algorithm, **where)
+    assert found == pytest.approx(seconds(mesh, "dp", nbytes=1 << 16, algorithm="generated", **where))
 
 
-def test_equal_rounds_are_extrapolated_exactly(monkeypatch):
-    mesh, where = {"dp": 96, "tp": 2}, {"algorithm": "ring", "ranks_per_host": 2}
-    found = seconds(mesh, "dp", **where)
-    monkeypatch.setattr(groups, "RUN", 1000)
-    assert found == pytest.approx(seconds(mesh, "dp", **where), rel=1e-9)
+def test_equal_rounds_are_extrapolated_exactly():
+    alone = pycoll.simulate("allreduce", algorithm="ring", ranks=96, nbytes=Z, network=NETWORK)
+    assert seconds({"dp": 96}, "dp", algorithm="ring") == pytest.approx(alone.time, rel=1e-9)
 
 
 def test_no_algorithm_is_faster_than_the_fastest():
