@@ -32,6 +32,8 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # threads of ranks that share cores hinder one another
 }
 
+STAND_IN = Path(__file__).parent / "gpu" / "programs"  # a folder for PYTHONPATH, with a stand-in for CuPy
+
 LIMIT = 240.0  # seconds per job, less than the limit per test; a job takes a few seconds
 PATIENCE = 30.0  # seconds that processes may run after their launcher has ended
 # Names of environment variables.  COUNTS is the file from which `python -m tests` reads the numbers of passed and

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch import run
+from tests.launch import STAND_IN, run
 from tests.quick import once
 
 ROOT = Path(__file__).parents[2]
@@ -76,11 +76,8 @@ def test_examples_on_three_ranks(name):
 
 
 @pytest.mark.parametrize("aware, path", [("0", "staged through host memory"), ("1", "direct")])
-def test_the_gpu_example_on_the_stand_in(tmp_path, aware, path):
-    (tmp_path / "cupy.py").write_text(
-        "import sys; from tests.gpu import standin; sys.modules['cupy'] = standin.module()"
-    )
-    printed = output("gpu", 2, tmp_path, PYCOLL_CUDA_AWARE=aware)
+def test_the_gpu_example_on_the_stand_in(aware, path):
+    printed = output("gpu", 2, STAND_IN, PYCOLL_CUDA_AWARE=aware)
     assert printed.count(f"averaged on GPU 0, {path}: 0.5\n") == 1, printed
 
 

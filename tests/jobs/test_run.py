@@ -87,9 +87,7 @@ def test_a_collective_in_flight_progresses_in_a_blocking_message():
 def test_what_lies_beside_a_program_is_found(tmp_path):
     (tmp_path / "beside.py").write_text("VALUE = 17")
     path = tmp_path / "program.py"
-    path.write_text(
-        "import beside, sys\nfrom mpi4py import MPI\nprint('beside', beside.VALUE)\nMPI.COMM_WORLD.Barrier()"
-    )
+    path.write_text("import beside\nfrom mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\nprint('beside', beside.VALUE)")
     assert "beside 17" in runs(2, path)
 
 
@@ -105,10 +103,8 @@ def test_a_directory_with_a_main_file(tmp_path):
     assert runs(2, tmp_path).count("main __main__") == 2
 
 
-def test_exit_codes_pass(tmp_path):
-    path = tmp_path / "program.py"
-    path.write_text("import sys\nfrom mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\nsys.exit(3)")
-    runs(2, path, code=3)
+def test_exit_codes_pass():
+    runs(2, PROGRAMS / "exiting.py", 3, code=3)
 
 
 @pytest.mark.slow

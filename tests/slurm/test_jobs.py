@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch import ENVIRONMENT
+from tests.launch import ENVIRONMENT, STAND_IN
 
 
 def no_cluster():
@@ -296,9 +296,8 @@ def test_gpu(submit, tmp_path, gpu):
     """Run with the CuPy stand-in of the GPU tests, or without CuPy: Slurm is only configured as if there were GPUs."""
     if not has_gpus():
         pytest.skip("Slurm knows of no GPU to allocate")
-    standin = "import sys; from tests.gpu import standin; sys.modules['cupy'] = standin.module()"
-    (tmp_path / "cupy.py").write_text(standin if gpu else "raise ImportError('there is none')")
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    (tmp_path / "cupy.py").write_text("raise ImportError('there is none')")
+    path = os.pathsep.join([str(STAND_IN if gpu else tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     job = submit("gpu.sbatch", *TWO_RANKS, "--gpus-per-node=1", **TINY, PYTHONPATH=path, PYCOLL_CUDA_AWARE="1")
     folder, log = tmp_path / f"gpu-{job}", tmp_path / f"gpu-{job}.out"
     text = succeeds(job, log) if gpu else fails(job, log)

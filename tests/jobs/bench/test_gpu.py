@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.launch import STAND_IN
+
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
 def bench_gpu(tmp_path):
     """Run the command in the checkout, with the stand-in for CuPy; results are in tmp_path/results."""
-    (tmp_path / "cupy.py").write_text(
-        "import sys; from tests.gpu import standin; sys.modules['cupy'] = standin.module()"
-    )
-    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}", "PYCOLL_CUDA_AWARE": "1"}
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{STAND_IN}:{ROOT}", "PYCOLL_CUDA_AWARE": "1"}
 
     def run(*arguments, folder=ROOT, **settings):
         command = [sys.executable, "-m", "pycoll.bench.gpu", "-o", str(tmp_path / "results"), *arguments]

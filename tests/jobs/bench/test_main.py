@@ -11,7 +11,7 @@ import pytest
 
 from pycoll.schedule.registry import algorithms_of
 from pycoll.tune.benchmark_case import FORMS, IN_PLACE, MEASURED
-from tests.launch import run
+from tests.launch import STAND_IN, run
 
 PROGRAMS = Path(__file__).parent / "programs"
 pytestmark = pytest.mark.once  # the MPI library matters little here
@@ -196,12 +196,9 @@ def test_usage_errors_are_one_line(command):
 @pytest.mark.slow
 def test_bench_on_a_gpu(tmp_path):
     """Check records and results with the stand-in for CuPy; its times are meaningless."""
-    (tmp_path / "cupy.py").write_text(
-        "import sys; from tests.gpu import standin; sys.modules['cupy'] = standin.module()"
-    )
     path = tmp_path / "results.json"
     options = ["--device", "cuda", "-a", "auto", "-b", "4K", "-e", "4K", "--budget", "2", "--json", str(path)]
-    environment = {"PYCOLL_CUDA_AWARE": "1", "PYTHONPATH": f"{tmp_path}:."}
+    environment = {"PYCOLL_CUDA_AWARE": "1", "PYTHONPATH": f"{STAND_IN}:."}
     job = run(2, ["-m", "pycoll.bench", *options], environment=environment)
     assert job.code == 0, job.output
     document = json.loads(path.read_text())

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import pycoll
 from pycoll.parallel import SGD, DistributedDataParallel, FullyShardedDataParallel
-from pycoll.parallel.buckets import Bucket
-from pycoll.parallel.units import Unit
+from tests.mpi.native import RANK, WORLD
+from tests.tracing import whole
 
 pytest.importorskip("sphinx")
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "docs/_ext"))
@@ -19,6 +20,14 @@ import pictures
 pytestmark = pytest.mark.mpi
 GUIDE = Path(__file__).resolve().parents[3] / "docs/guide/training.md"
 LAYERS = 4
+# The kinds of spans in a trace, with the letters of the pictures; layers are units, and the last one is bucket 0.
+LETTERS = {
+    "forward of unit": "F",
+    "backward of unit": "B",
+    "gather unit": "P",
+    "reduce unit": "G",
+    "bucket": "G",
+}
 
 
 def pictured(number):
@@ -28,23 +37,14 @@ def pictured(number):
     return [word for moment in zip(*reversed(lanes.values())) for word in moment if word not in (".", "update")]
 
 
-@pytest.fixture
-def events(monkeypatch):
-    """The events of the drivers."""
+def recorded(directory):
+    """Return the spans in the trace of this rank, as a picture has them, in the order in which they began."""
+    WORLD.Barrier()
     found = []
-
-    def recorded(owner, method, name_of):
-        original = getattr(owner, method)
-
-        def start(self, *arguments):
-            found.append(name_of(self))
-            return original(self, *arguments)
-
-        monkeypatch.setattr(owner, method, start)
-
-    recorded(Bucket, "start", lambda bucket: f"G{next(iter(bucket.views))}")
-    recorded(Unit, "start_gathering", lambda unit: f"P{unit.names[0]}")
-    recorded(Unit, "start_reducing", lambda unit: f"G{unit.names[0]}")
+    for event in sorted(whole(directory), key=lambda event: event.get("ts", 0)):
+        kind, _, number = event["name"].rpartition(" ")
+        if event["pid"] == RANK and event["ph"] in "Xb" and kind in LETTERS:
+            found.append(f"{LETTERS[kind]}{LAYERS - 1 - int(number) if kind == 'bucket' else number}")
     return found
 
 
@@ -52,28 +52,31 @@ def parameters():
     return {str(layer): np.ones(3) for layer in range(LAYERS)}
 
 
-def test_ddp(events):
+def test_ddp(directory):
     ddp = DistributedDataParallel(parameters(), bucket_bytes=8)
-    for _ in range(2):
-        events[:] = [f"F{layer}" for layer in range(LAYERS)]
-        for layer in reversed(range(LAYERS)):
-            events.append(f"B{layer}")
-            ddp.ready(str(layer), np.ones(3))
-        ddp.synchronize()
-        assert events == pictured(0)
+    with pycoll.trace(directory):
+        for _ in range(2):
+            for layer in range(LAYERS):
+                with pycoll.trace.phase(f"forward of unit {layer}"):
+                    pass
+            for layer in reversed(range(LAYERS)):
+                with pycoll.trace.phase(f"backward of unit {layer}"):
+                    pass
+                ddp.ready(str(layer), np.ones(3))
+            ddp.synchronize()
+    assert recorded(directory) == 2 * pictured(0)
 
 
-def test_fsdp(events):
+def test_fsdp(directory):
     fsdp = FullyShardedDataParallel(parameters(), [[str(layer)] for layer in range(LAYERS)])
     optimizer = SGD(fsdp.shards, lr=0.1)
-    for _ in range(2):
-        events.clear()
-        for layer in range(LAYERS):
-            with fsdp.forward(layer):
-                events.append(f"F{layer}")
-        for layer in reversed(range(LAYERS)):
-            with fsdp.backward(layer):
-                events.append(f"B{layer}")
-                fsdp.ready(str(layer), np.ones(3))
-        optimizer.step(fsdp.synchronize())
-        assert events == pictured(1)
+    with pycoll.trace(directory):
+        for _ in range(2):
+            for layer in range(LAYERS):
+                with fsdp.forward(layer):
+                    pass
+            for layer in reversed(range(LAYERS)):
+                with fsdp.backward(layer):
+                    fsdp.ready(str(layer), np.ones(3))
+            optimizer.step(fsdp.synchronize())
+    assert recorded(directory) == 2 * pictured(1)
