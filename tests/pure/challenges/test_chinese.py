@@ -10,7 +10,7 @@ from pycoll import playground
 from pycoll.challenges import edited, tasks
 from pycoll.challenges.chinese import ERRORS, translated
 from pycoll.schedule import diagnosis, moves, proof
-from pycoll.simulate import forms
+from pycoll.simulate import topology_names
 
 CODE = re.compile(
     r"NameError: .*|torus:NxN.*|\w+\.[\w:]+|\w+\(.*?\)\B|`.*?`|[\w.:]+=\S+"
@@ -40,8 +40,8 @@ MESSAGES = [
     tasks.most_rounds,
     tasks.most_bytes,
     tasks.one_message_a_round,
-    forms.parse,
-    forms.check_hosts,
+    topology_names.parse,
+    topology_names.check_hosts,
 ]
 
 
