@@ -1,9 +1,9 @@
-"""Run a selection of the tests, in about eight minutes on two idle cores, or all of them with --all.
+"""Run a selection of the tests, in about five minutes on two idle cores, or all of them with --all.
 
-First run the tests that need no MPI (tests/pure) and the tests that launch MPI jobs (tests/jobs).  With --all, also run
-the tests that submit Slurm jobs (tests/slurm), which are skipped without sbatch; tests/slurm/cluster sets up a cluster
-on one machine.  Then run tests/mpi and tests/gpu under mpiexec on several numbers of ranks.  Without a GPU, tests/gpu
-uses a stand-in for CuPy.
+First run the tests that launch MPI jobs (tests/jobs), which often wait, and beside them those that need no MPI
+(tests/pure), with a lower priority.  With --all, also run the tests that submit Slurm jobs (tests/slurm), which are
+skipped without sbatch; tests/slurm/cluster sets up a cluster on one machine.  Then run tests/mpi and tests/gpu under
+mpiexec on several numbers of ranks.  Without a GPU, tests/gpu uses a stand-in for CuPy.
 
 Without --all, tests marked `slow` are skipped, Hypothesis generates fewer examples, and fewer numbers of ranks are
 used; with more than two ranks, only the collectives are tested.  With --all, tests marked `slow` are only run on two
@@ -26,7 +26,7 @@ from pathlib import Path
 from .launch import COUNTS, run
 
 LIMIT = 3600.0  # seconds per number of ranks; each test has its own limit as well
-FOLDERS = "pure", "jobs", "slurm", "mpi"  # in this order
+FOLDERS = "jobs", "pure", "slurm", "mpi"  # in this order
 QUICK, ALL = "2,3", "1,2,3,4,5,8"  # numbers of ranks
 # the maximum number of ranks for neighbors, for drivers, for PyTorch and for GPU buffers, with --all
 MOST = {"tests/mpi/api/test_comm_neighbors.py": 5, "tests/mpi/parallel": 4, "tests/mpi/torch": 3, "tests/gpu": 3}
@@ -43,10 +43,32 @@ def selection(slow: bool, once: bool, kept: str = "") -> list[str]:
 
 
 def on_one(folder: str, arguments: list[str]) -> bool:
-    """Run the tests of a directory without mpiexec, on all cores if they need no MPI; return True if they failed."""
+    """Run the tests of a directory without mpiexec; return True if they failed."""
+    return subprocess.run(_command(folder, arguments), stdin=subprocess.DEVNULL).returncode != 0
+
+
+def beside(folder: str, arguments: list[str], counts: Path) -> Callable[[], bool]:
+    """Start the tests of a directory.
+
+    The result waits for them, prints their output, and returns True if they failed.
+    """
+    log, environment = counts.with_suffix(".log"), os.environ | {COUNTS: str(counts)}
+    with log.open("wb") as output:
+        files = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+        process = subprocess.Popen(["nice", *_command(folder, arguments)], **files, env=environment)
+
+    def end() -> bool:
+        failed = process.wait() != 0
+        print(log.read_text(errors="replace"), flush=True)
+        return failed
+
+    return end
+
+
+def _command(folder: str, arguments: list[str]) -> list[str]:
+    """The command for the tests of a directory, on all cores if they need no MPI."""
     spread = ["-n", "auto"] if folder == "pure" and find_spec("xdist") else []
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "--durations=15", *spread, f"tests/{folder}"]
-    return subprocess.run([*command, *arguments], stdin=subprocess.DEVNULL).returncode != 0
+    return [sys.executable, "-m", "pytest", "-q", "-rs", "--durations=15", *spread, f"tests/{folder}", *arguments]
 
 
 def on_ranks(ranks: int, arguments: list[str], everything: bool) -> bool:
@@ -88,7 +110,7 @@ def main() -> int:
     if find_spec("pytest") is None:
         sys.exit("python -m tests needs pytest: pip install '.[test]'")
     left_out = ["pure"] * options.no_pure + ["slurm"] * (not options.all)
-    chosen = options.only or [folder for folder in FOLDERS if folder not in left_out]
+    chosen = [folder for folder in FOLDERS if (folder in options.only if options.only else folder not in left_out)]
     runs: dict[str, Callable[[], bool]] = {}
 
     def arguments(slow: bool) -> list[str]:
@@ -106,6 +128,8 @@ def main() -> int:
 
     passed, failed, lines = 0, 0, []
     with tempfile.TemporaryDirectory() as directory:
+        if "jobs" in runs and "pure" in runs:
+            runs["pure"] = beside("pure", arguments(True), Path(directory, "pure"))
         for name, run_tests in runs.items():
             print(f"\n{name}:", flush=True)
             counts = Path(directory) / name

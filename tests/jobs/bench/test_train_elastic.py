@@ -24,7 +24,8 @@ def test_ranks_are_killed_at_random_moments(driver, tmp_path):
         assert record["ranks"] == 3 and record["repeated"] <= 1 and record["accuracy"] >= 0.95
 
 
-@pytest.mark.parametrize("driver", quick("fsdp", "ddp", "ps"))
+@pytest.mark.slow
+@pytest.mark.parametrize("driver", ["fsdp", "ddp", "ps"])
 def test_without_failures_it_is_ordinary_training(driver, tmp_path):
     path, saved = tmp_path / "result.json", tmp_path / "saved"
     command = ["-m", "pycoll.bench.train", "--driver", driver, "--elastic", "--save", str(saved), "--json", str(path)]

@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 from ...launch import run
-from ...quick import once
 
 FILES = ["collectives", "collectives_drawn", "collectives_scan", "collectives_varying", "nonblocking", "requests"]
 OF_COMM = ["comm_arguments", "comm_collectives_short", "comm_collectives_forms", "comm_datatypes"]
 
 
-@pytest.mark.parametrize(("executor", "names"), [("reference", FILES), once("python", [*FILES, *OF_COMM])])
+LONG = pytest.param("python", [*FILES, *OF_COMM], marks=[pytest.mark.once, pytest.mark.slow])
+
+
+@pytest.mark.parametrize(("executor", "names"), [("reference", FILES), LONG])
 def test_collectives(executor, names):
     files = [f"tests/mpi/api/test_{name}.py" for name in names]
     pytest = ["-m", "pytest", "--with-mpi", "-q", "-x", "-m", "not slow", "--hypothesis-profile=quick", *files]

@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from tests.launch import run
+from tests.quick import quick
 
 PROGRAMS = Path(__file__).parent / "programs"
 
 
 @pytest.mark.parametrize(
     "memory, ranks",
-    [("registered", 2), ("messages", 2), ("ordinary", 2), ("background", 2), ("traced", 2), ("hosts", 4)],
+    quick(("registered", 2), ("messages", 2), ("ordinary", 2), ("background", 2), ("traced", 2), ("hosts", 4)),
 )
 def test_interruptions_change_no_result(memory, ranks, tmp_path):
     """Check that a call is either not begun or complete when it raises the exception of a handler."""

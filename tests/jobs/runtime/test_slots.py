@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.launch import run
+from tests.quick import quick
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -26,20 +27,20 @@ def test_neighbours_of_a_killed_rank_raise_an_error(count):
         assert "(2,) after 0." in job.output and "unusable" in job.output, job.output
 
 
-@pytest.mark.parametrize("count", [4, 1 << 17])
+@pytest.mark.parametrize("count", quick(4, 1 << 17))
 def test_a_timeout_names_the_rank_that_has_not_called(count):
     job = outcome("missing", count, environment={"PYCOLL_TIMEOUT": "2"})
     assert "did not finish within its timeout of 2 s: it is waiting for rank" in job.output
 
 
-@pytest.mark.parametrize("count", [4, 1 << 15])
+@pytest.mark.parametrize("count", quick(4, 1 << 15))
 @pytest.mark.parametrize("timeout", ["", "30"])
 def test_signal_handlers_that_raise_errors(count, timeout):
     job = outcome("signals", count, environment={"PYCOLL_TIMEOUT": timeout} if timeout else {})
     assert job.code == 0 and job.output.count("signals and calls") == 3, job.output
 
 
-@pytest.mark.parametrize("shared", ["1", "0"])
+@pytest.mark.parametrize("shared", quick("1", "0"))
 def test_signals_in_collectives_of_objects(shared):
     job = outcome("long_objects", environment={"PYCOLL_SHARED_MEMORY": shared})
     assert job.code == 0 and job.output.count("signals") == 3, job.output

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.launch import run
+from tests.quick import quick
 
 pytest.importorskip("torch", reason="torch is not installed")
 
@@ -23,7 +24,7 @@ def test_workers_of_a_data_loader_do_not_initialize_mpi(tmp_path):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("runner", [[], ["-m", "pycoll.run", "--torch"]])
+@pytest.mark.parametrize("runner", quick([], ["-m", "pycoll.run", "--torch"]))
 def test_persistent_workers_and_processes_of_torch_multiprocessing(runner):
     job = run(2, [*runner, PROGRAMS / "spawned.py"])
     assert job.code == 0 and job.left == [], job.output

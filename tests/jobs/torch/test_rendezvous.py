@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.launch import ENVIRONMENT, alone, run
-from tests.quick import once
+from tests.quick import once, quick
 
 pytest.importorskip("torch", reason="torch is not installed")
 
@@ -66,7 +66,7 @@ def test_without_mpiexec():
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("state", ["imported", "used"])
+@pytest.mark.parametrize("state", quick("used", "imported"))
 def test_a_process_that_uses_the_backend_can_start_a_job(state):
     """The variables of a notebook are not those of the ranks it starts."""
     done = alone([PROGRAMS / "starting_a_job.py", state])

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.launch import run
+from tests.quick import quick
 
 pytest.importorskip("torch", reason="torch is not installed")
 
@@ -16,7 +17,7 @@ LIBRARIES = {"accelerate": "with_accelerate.py", "lightning_fabric": "with_fabri
 
 @pytest.mark.once
 @pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize(("runner", "backend"), [([], "pycoll"), (["-m", "pycoll.run", "--torch"], "gloo")])
+@pytest.mark.parametrize(("runner", "backend"), quick(([], "pycoll"), (["-m", "pycoll.run", "--torch"], "gloo")))
 def test_it_trains(library, runner, backend):
     pytest.importorskip(library, reason=f"{library} is not installed")
     job = run(2, [*runner, PROGRAMS / LIBRARIES[library], backend])

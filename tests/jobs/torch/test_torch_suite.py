@@ -43,5 +43,6 @@ def test_told_that_the_backend_is_gloo():
 
 
 @pytest.mark.once
+@pytest.mark.slow
 def test_told_that_the_backend_is_mpi():
     check(run(3, names_of_tests(["test_all_to_all"]), SECONDS, "mpi"))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.launch import run
+from tests.quick import quick
 
 pytest.importorskip("torch", reason="torch is not installed")
 
@@ -12,7 +13,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("program", ["ddp_tutorial.py", "sharding_tutorials.py"])
+@pytest.mark.parametrize("program", quick("ddp_tutorial.py", "sharding_tutorials.py"))
 def test_with_both_backends(program, tmp_path):
     outputs = []
     for backend in ("gloo", "pycoll"):

@@ -14,6 +14,7 @@ from pycoll.draw.gallery import COMPARISONS, Setting, guide
 from pycoll.draw.markup import VOID
 from pycoll.draw.page import BUTTONS, document, page, player, scripts
 from pycoll.schedule.registry import find
+from tests.quick import quick
 
 from .films import ALGORITHMS, SVG, classes, each_algorithm, films
 
@@ -121,7 +122,7 @@ def test_two_films_have_one_scale(browser, width, tmp_path):
     window.close()
 
 
-@pytest.mark.parametrize("size", [4, 9])
+@pytest.mark.parametrize("size", quick(4, 9))
 def test_a_browser_plays_and_steps(browser, size, tmp_path):
     (tmp_path / "ring.html").write_text(page(film(find("allreduce", "ring"), size)), encoding="utf-8")
     window, errors = browser.new_page(), []

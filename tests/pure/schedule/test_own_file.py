@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.quick import quick
+
 HEAD = """
 from pycoll.schedule.moves import Recv, Send
 from pycoll.schedule.registry import algorithm
@@ -59,7 +61,9 @@ def test_wrong_algorithms(file, name, body):
     assert WRONG[body].replace("FILE", str(file)) in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name, arguments, sizes", [("draw", "", "True"), ("simulate", "-n 65 -a relay", "size > 64")])
+@pytest.mark.parametrize(
+    "name, arguments, sizes", quick(("draw", "", "True"), ("simulate", "-n 65 -a relay", "size > 64"))
+)
 def test_a_schedule_that_never_yields(file, name, arguments, sizes):
     file.write_text(f"{HEAD}    while {sizes}:\n        pass\n{RIGHT}")
     done = command(name, "--file", file, *arguments.split())
