@@ -55,7 +55,7 @@ def beside(folder: str, arguments: list[str], counts: Path) -> Callable[[], bool
     log, environment = counts.with_suffix(".log"), os.environ | {COUNTS: str(counts)}
     with log.open("wb") as output:
         files = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
-        process = subprocess.Popen(["nice", *_command(folder, arguments)], **files, env=environment)
+        process = subprocess.Popen(["nice", "-n", "3", *_command(folder, arguments)], **files, env=environment)
 
     def end() -> bool:
         failed = process.wait() != 0
