@@ -25,6 +25,8 @@ from .arrays import (
 from .memory import address, allocate_like, array_at, bounds, device_of, overlap
 from .memory_kinds import HOST, Memory
 
+_BYTE = np.dtype(np.uint8)
+
 
 @dataclass
 class CheckedBuffers:
@@ -46,7 +48,7 @@ class CheckedBuffers:
 
     def at(self, send: tuple[int, int] | None, recv: tuple[int, int] | None) -> CheckedBuffers:
         """A copy for other memory, by address and number of bytes, without local work before and after."""
-        given, got = (None if one is None else array_at(*one, np.dtype(np.uint8)) for one in (send, recv))
+        given, got = (None if one is None else array_at(*one, _BYTE) for one in (send, recv))
         return CheckedBuffers(
             *(given, got, self.count, self.dtype, self.in_place, None, self.sends, self.recvs),
             memory=self.memory,
@@ -109,7 +111,7 @@ def check_buffers(
         return _in_place(primitive, recvbuf, size)
 
     if not gives and not gets:
-        return CheckedBuffers(None, None, 0, np.dtype(np.uint8), False, recvbuf)
+        return CheckedBuffers(None, None, 0, _BYTE, False, recvbuf)
     if not gives:
         return _receive(primitive, recvbuf)
     send = _source("sendbuf", sendbuf, before)

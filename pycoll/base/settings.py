@@ -15,7 +15,7 @@ end with K, M or G: 64K.
 | ``PYCOLL_REGISTERED`` | 0: arrays of `pycoll.empty` and of the drivers are in ordinary memory (1) |
 | ``PYCOLL_SHARED_MEMORY`` | 0: ranks of a host use messages even if the compiled core was built (1) |
 | ``PYCOLL_TUNING`` | a tuning file from ``python -m pycoll.tune`` (see `pycoll.selection.tuning_file`), or ``off`` |
-| ``PYCOLL_PLACE`` | the domains of this rank, instead of the system: socket=0,numa=1 (see `pycoll.base.domains`) |
+| ``PYCOLL_PLACE`` | overrides the domains that the system reports: socket=0,numa=1 (see `pycoll.base.domains`) |
 | ``PYCOLL_EXECUTOR`` | core (the default if it was built), python or reference: what runs calls in host memory |
 | ``PYCOLL_CHECK`` | 1: each call first compares its arguments across ranks |
 | ``PYCOLL_TIMEOUT`` | the longest time that a collective or a message may take, in seconds |

@@ -18,7 +18,7 @@ from .legend import HEIGHT, WIDTH, Sample, definitions, legend, samples
 from .markup import rows, tag, words
 from .names import by_rank, cost_so_far, facts, prose, runs, sentence, unit
 from .names import title as film_title
-from .sheet import Picture, compact, played, style
+from .sheet import Picture, played, style
 
 # the outlines of each icon, 16 by 16; the play button has two outlines, and the style sheet shows one of them
 PLAY, PAUSE = "M4 2 13 8 4 14Z", "M4 2H7V14H4ZM9 2H12V14H9Z"
@@ -88,13 +88,10 @@ def player(films: Sequence[Film], clocks: Sequence[Clock | None] | None = None) 
     group = tag("span", *exports, class_="exports", role="group", aria_label=say("save"))
     controls = tag("div", *buttons, slider, position, speed, group, class_="controls")
     heads = tag("svg", definitions(), class_="drawing heads", width=0, height=0, aria_hidden="true")
-    pictures = [played(film, films) for film in films]
+    pictures, compact = zip(*(played(film, films) for film in films))
     stages = [_stage(*each, len(films)) for each in zip(films, pictures, clocks or [None] * len(films))]
     shown = tag("div", *stages, class_="films")
-    explained = [
-        *dict.fromkeys(chain(*map(legend, films))),
-        *[say("low_key")] * any(compact(film, films) for film in films),
-    ]
+    explained = [*dict.fromkeys(chain(*map(legend, films))), *[say("low_key")] * any(compact)]
     keys = [tag("p", words(text), class_="keys") for text in [say("keys"), *explained]]
     keys.append(tag("p", *map(_key, dict.fromkeys(chain(*map(samples, films)))), class_="keys"))
     return tag("section", heads, controls, shown, *keys, class_="player")

@@ -28,20 +28,16 @@ def style(name: str) -> str:
 Picture = tuple[str, float, float]  # SVG elements, width and height
 
 
-def played(film: Film, beside: Sequence[Film] = ()) -> list[Picture]:
+def played(film: Film, beside: Sequence[Film] = ()) -> tuple[list[Picture], bool]:
     """Return a picture of each frame, or a matrix with a column for each frame.
 
-    Blocks are drawn on the same scale as in the films `beside` it.
+    Blocks are drawn on the same scale as in the films `beside` it.  Also return whether some rows are too low for it.
     """
     if film.size > MANY:
-        return [table(film)]
+        return [table(film)], False
     drawing = Drawing(film, beside)
-    return [(drawing.frame(index), drawing.width, drawing.height) for index in range(len(film.frames))]
-
-
-def compact(film: Film, beside: Sequence[Film]) -> bool:
-    """Return whether rows of a film are too low for the scale of the films `beside` it."""
-    return film.size <= MANY and Drawing(film, beside).compact
+    frames = [(drawing.frame(index), drawing.width, drawing.height) for index in range(len(film.frames))]
+    return frames, drawing.compact
 
 
 def table(film: Film) -> tuple[str, float, float]:

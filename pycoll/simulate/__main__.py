@@ -33,7 +33,7 @@ from .training import command as training
 RANKS = 16
 PROVED = 64  # the most ranks for which algorithms of a file are proved before they are simulated
 PLOT = Path("simulated.png")
-TRAINING = "training"  # instead of a primitive
+TRAINING = "training"  # where others name a primitive
 
 
 def parser() -> argparse.ArgumentParser:

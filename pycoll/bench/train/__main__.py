@@ -55,7 +55,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     elastic.add_argument(
         "--copy-every", type=positive, default=1, metavar="K", help="steps between copies of shards (%(default)s)"
     )
-    elastic.add_argument("--replace", action="store_true", help="start new processes instead of ranks that fail")
+    elastic.add_argument("--replace", action="store_true", help="start new processes for ranks that fail")
 
     what = parser.add_argument_group("model and data")
     what.add_argument("--epochs", type=positive, default=20, help="passes over the data (%(default)s)")

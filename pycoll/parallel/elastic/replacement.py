@@ -1,4 +1,4 @@
-"""New processes instead of those that have failed."""
+"""New processes for ranks that have failed."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class NeighborCopies:
                     self._expect()
 
     def _expect(self) -> None:
-        """Post the receive of the next copy, instead of the oldest one."""
+        """Post the receive of the next copy, into the memory of the oldest one."""
         if self._receives and self._receive is None:
             self._arriving = self._theirs.pop(0)
             self._receive = pycoll.irecv(self._arriving, self._from, comm=self._comm)

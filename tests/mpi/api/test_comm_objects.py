@@ -3,8 +3,6 @@
 import math
 import operator
 import pickle
-import tracemalloc
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.base.errors import RemoteError, WrongRoot
 from tests.drawn import examples
+from tests.memory import traced_memory
 from tests.mpi.native import RANK, SIZE, WORLD
 
 from .test_collectives_large import free_memory
@@ -374,22 +373,12 @@ def test_freed_communicators():
 def test_memory_of_communicators_that_send_numbers():
     comms = [pycoll.Comm(WORLD.Dup()) for _ in range(12)]
     comms[0].allreduce(1), comms[1].allreduce(1)
-    with traced_memory() as taken:
+    with traced_memory() as allocated:
         for comm in comms[2:]:
             assert comm.allreduce(RANK) == SIZE * (SIZE - 1) // 2
-        assert taken() < 10 * 12_000
+        assert allocated() < 10 * 12_000
     for comm in comms:
         comm.Free()
-
-
-@contextmanager
-def traced_memory():
-    """Give a function that returns how many bytes Python and NumPy have allocated since."""
-    tracemalloc.start()
-    try:
-        yield lambda: tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.slow

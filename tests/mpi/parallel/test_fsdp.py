@@ -10,6 +10,7 @@ import pycoll
 from pycoll.parallel import SGD, Adam, AdamW, FullyShardedDataParallel
 from pycoll.runtime import progress
 from pycoll.runtime.attach import attach
+from tests.memory import traced_memory
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
@@ -308,8 +309,7 @@ def test_each_rank_keeps_its_share():
 
 def test_memory_falls_with_the_number_of_ranks():
     units, nbytes = 16, 1 << 16
-    tracemalloc.start()
-    try:
+    with traced_memory():
         whole = {f"{unit}.weight": np.zeros(nbytes // 8) for unit in range(units)}
         fsdp = FullyShardedDataParallel(whole)
         gradient = np.zeros(nbytes // 8)
@@ -321,8 +321,6 @@ def test_memory_falls_with_the_number_of_ranks():
         arrays = tracemalloc.take_snapshot().filter_traces([tracemalloc.DomainFilter(True, np.lib.tracemalloc_domain)])
         held = sum(trace.size for trace in arrays.traces)
         held += attach(fsdp.comm).registered.nbytes
-    finally:
-        tracemalloc.stop()
     fsdp.free()
     shared = 4 * units * nbytes / SIZE  # parameters, averages, and two vectors of the optimizer
     constant = 2 * 2 * (nbytes + nbytes // SIZE)  # and those of two units that are gathered, and two being reduced

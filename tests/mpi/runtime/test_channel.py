@@ -2,7 +2,6 @@
 
 import gc
 import time
-import tracemalloc
 import weakref
 
 import numpy as np
@@ -14,6 +13,7 @@ from pycoll.base.settings import configure
 from pycoll.compiler.programs import compiled
 from pycoll.runtime.attach import attach, channels
 from pycoll.runtime.channel import KEPT_SCRATCH
+from tests.memory import traced_memory
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
@@ -132,16 +132,13 @@ def test_many_buffers_and_growing_scratch():
 @pytest.mark.skipif(SIZE != 2, reason="the same with other numbers of ranks; one rank needs no scratch")
 def test_scratch_that_is_kept_is_bounded():
     comm = WORLD.Dup()
-    tracemalloc.start()
-    try:
+    with traced_memory() as allocated:
         for n in (10, 1_000_000, KEPT_SCRATCH // 8 + 2):
             values = np.ones(n)
             found = pycoll.reduce_scatter(values, algorithm="naive", comm=comm)  # rank 0 needs scratch
             np.testing.assert_array_equal(found, SIZE)
             del values, found
-            assert tracemalloc.get_traced_memory()[0] < KEPT_SCRATCH
-    finally:
-        tracemalloc.stop()
+            assert allocated() < KEPT_SCRATCH
     comm.Free()
 
 
