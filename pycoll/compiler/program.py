@@ -15,7 +15,7 @@ from ..schedule.moves import Block
 
 SEND, RECV, SCRATCH = range(3)
 READY, DONE = range(2)  # counters in the memory that the ranks of a host share
-SLOTS = (192, 16, False), (1 << 12, 16, False), (1 << 14, 8, False), (1 << 16, 2, True)
+SLOTS = (176, 16, False), (1 << 12, 16, False), (1 << 14, 8, False), (1 << 16, 2, True)
 """The kinds of slots in this memory: bytes of a slot, how many are used in turn, and whether results are beside.
 
 The first kind and the counters are in one page, so a communicator with short calls only needs little memory.

@@ -38,6 +38,7 @@ from .program_key import ProgramKey
 from .storage import ALIGNMENT, aligned
 
 TINY, SHORT, MEDIUM, LONG = range(4)
+CLOSE = 16  # bytes from one block to the next in a TINY slot, so that few cache lines travel; the alignment of numbers
 
 
 class SlotProgram(NamedTuple):
@@ -72,8 +73,11 @@ class _Compiler:
         most = (
             self.key.size if self.primitive.reduces and self.primitive.takes_all else max(map(len, self.exports)) or 1
         )
-        if (whole := most * aligned(self.longest)) <= SLOTS[SHORT][0]:
-            slots, piece = TINY if whole <= SLOTS[TINY][0] else SHORT, aligned(self.longest)
+        close = self.longest + -self.longest % CLOSE
+        if most * close <= SLOTS[TINY][0]:
+            slots, piece = TINY, close
+        elif (whole := most * aligned(self.longest)) <= SLOTS[SHORT][0]:
+            slots, piece = SHORT, aligned(self.longest)
         else:  # a single block is copied in short pieces, so that its reader begins soon
             slots = LONG if self.shares or most > 1 else MEDIUM
             if self.key.neighbors and whole <= SLOTS[MEDIUM][0]:
@@ -245,11 +249,11 @@ class _Turn:
 
     def _slot(self, rank: int, block: Block) -> Region:
         """The position of a block in the slot of a rank."""
-        start = 0
+        start, unit = 0, CLOSE if self.slots == TINY else ALIGNMENT
         for other in self._slot_order(rank):
             if other == block:
                 break
-            start += aligned(self.sizes[other])
+            start += self.sizes[other] + -self.sizes[other] % unit
         return Region(peer_buffer(rank, INPUT), start, self.sizes[block])
 
     def _part(self, region: Region, block: Block) -> Region:

@@ -31,12 +31,13 @@ static inline int counter_reached(counter *c, uint32_t value) {
     return (int32_t)(atomic_load_explicit(&c->value, memory_order_acquire) - value) >= 0;
 }
 
-/* Set the counter and wake its sleepers.  Both accesses are sequentially consistent, as are those in counter_sleep: so
-   either the setter sees the sleeper, or the sleeper sees the new value. */
+/* Set the counter and wake its sleepers.  The processor may look for sleepers before others see the value, so a process
+   that falls asleep at this moment is not woken: it sleeps to the end of its nap, of a millisecond or less.  A fence
+   would prevent this, but each call would wait for it: half of the time of a short all-reduce if cores are far apart. */
 static inline void counter_set(counter *c, uint32_t value) {
-    atomic_store(&c->value, value);
+    atomic_store_explicit(&c->value, value, memory_order_release);
 #ifdef __linux__
-    if (atomic_load(&c->sleepers))
+    if (atomic_load_explicit(&c->sleepers, memory_order_relaxed))
         syscall(SYS_futex, &c->value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 #endif
 }

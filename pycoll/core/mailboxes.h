@@ -43,10 +43,8 @@ static inline void mailbox_take(mailbox *m, uint32_t number) {
     atomic_store_explicit(&m->taken, number, memory_order_release);
 }
 
-/* Ring a bell if its process sleeps.  The fence orders what was written before and the look at the sleepers, as the
-   atomic addition in `bell_sleep` orders the sleeper and its last look at the mailboxes. */
+/* Ring a bell if its process sleeps.  As in counter_set, one that falls asleep at this moment may not be woken. */
 static inline void bell_ring(counter *bell) {
-    atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&bell->sleepers, memory_order_relaxed)) {
         atomic_fetch_add(&bell->value, 1);
 #ifdef __linux__

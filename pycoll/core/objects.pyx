@@ -237,8 +237,10 @@ cdef class ObjectCollectives:
         cdef list values = self.opened(self.exchanged(REDUCE if name == "reduce" else ALLREDUCE, 1, root, arrays))
         if values is None:
             return None
-        if op is ADD and (name == "allreduce" or name == "reduce"):
-            return total(values)
+        if op is ADD:
+            if name == "allreduce" or name == "reduce":
+                return total(values)
+            return sum_up_to(values, self.rank, name == "exscan")
         return self.others.combined(name, values, op)
 
     cdef inline bint is_for_others(self, algorithm) noexcept:
@@ -387,6 +389,18 @@ cdef object total(list values):
     return values[0]
 
 
+cdef object sum_up_to(list values, int rank, bint exclusive):
+    """The sum of the values of the ranks up to this one, or before it, as mpi4py computes it by recursive doubling."""
+    cdef int bit, end
+    result = None if exclusive else values[rank]
+    for bit in range(31):
+        if rank >> bit & 1:
+            end = rank >> bit << bit
+            block = total(values[end - (1 << bit) : end])
+            result = block if exclusive and end == rank else PyNumber_Add(block, result)
+    return result
+
+
 cdef class ObjectSlots(ObjectCollectives):
     """The collectives of objects in slots.
 
@@ -417,16 +431,16 @@ cdef class ObjectSlots(ObjectCollectives):
     cdef list exchanged(self, int what, int count, int root, bint arrays=False):
         """Exchange entries in a turn."""
         cdef Py_ssize_t distance = self.room if what & EACH else 0
-        cdef np.npy_intp slot = self.slots.begin_turn(MEDIUM)
-        cdef np.npy_intp offset = slot + self.rank * distance
+        cdef np.npy_intp mine = self.rank * distance
         cdef int other, first = root if what & ROOT_SENDS else 0, end = root + 1 if what & ROOT_SENDS else self.size
         cdef int reader = root if what & ROOT_READS else ALL
         cdef bint reads = reader == ALL or reader == self.rank
         cdef list found = None
+        self.slots.begin_turn(MEDIUM)
         if count:
             for other in range(count):
                 memcpy(
-                    self.slots.areas[self.rank] + slot + other * distance, self.outgoing(other, distance),
+                    self.slots.slot_of(self.rank) + other * distance, self.outgoing(other, distance),
                     HEAD + self.outgoing(other, distance).size,
                 )
             self.slots.post(READY)
@@ -436,11 +450,11 @@ cdef class ObjectSlots(ObjectCollectives):
                 if other != self.rank:
                     self.slots.wait(other, READY, self.slots.turn)
                 if self.same_arrays:
-                    self.same_arrays = is_same(self.outgoing(0, 0), <Entry *>(self.slots.areas[other] + offset))
+                    self.same_arrays = is_same(self.outgoing(0, 0), <Entry *>(self.slots.slot_of(other) + mine))
         if reads and not self.same_arrays:
             found = []
             for other in range(first, end):
-                found.append(self.entry(self.slots.areas[other] + offset, other))
+                found.append(self.entry(self.slots.slot_of(other) + mine, other))
         self.slots.end_turn()
         if self.kept and not self.same_arrays:
             for other in range(self.size):

@@ -2,12 +2,15 @@ cimport numpy as np
 from libc.stdint cimport uint32_t
 
 from .steps cimport Arithmetic, Steps
-from .waiting cimport Waiting, counter
+from .waiting cimport SPREAD, Waiting, counter
 
 cdef enum:
-    READY, DONE, LEFT  # counters
+    READY, DONE, LEFT  # counters: the first one for each slot
 cdef enum:
     TINY, SHORT, MEDIUM, LONG  # kinds of slots
+
+cdef enum:
+    BEFORE = 16  # bytes between the counter of a slot and its data, which are as aligned as memory of malloc
 
 cdef class SlotCode(Arithmetic):
     cdef list turns
@@ -21,11 +24,20 @@ cdef class Slots(Waiting):
     cdef char **areas
     cdef char *scratch
     cdef public uint32_t turn, left  # numbers: of the last turn, and of one that all ranks have left
+    cdef np.npy_intp slot  # where the slot of this turn is in each area
 
     cdef int run(self, SlotCode program, char *send, char *recv) except -1
-    cdef np.npy_intp begin_turn(self, int slots) except -1 nogil
+    cdef int begin_turn(self, int slots) except -1 nogil
     cdef void post(self, int counter_) noexcept nogil
     cdef void end_turn(self) noexcept nogil
     cdef int take_turn(self, SlotCode program, Steps turn, char *send, char *recv) except -1 nogil
     cdef int wait(self, int rank, int counter_, uint32_t value) except -1 nogil
     cdef int sleep(self, int rank, int counter_, uint32_t value) except -1
+
+    cdef inline char *slot_of(self, int rank) noexcept nogil:
+        return self.areas[rank] + self.slot
+
+    cdef inline counter *counter_of(self, int rank, int number) noexcept nogil:
+        if number == READY:
+            return <counter *>(self.slot_of(rank) - BEFORE)
+        return <counter *>(self.areas[rank] + (number - DONE) * SPREAD)

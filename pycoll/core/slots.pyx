@@ -1,14 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """Slots of memory that the ranks of a host share, and the programs that run collectives through them.
 
-A collective is a sequence of turns.  In each turn, a rank copies a piece of its input to its slot and posts its counter
-READY.  Others wait for this counter, and read the slot: they combine pieces of several slots, or copy them.  A rank
-that combines for others puts the result beside its slot and posts DONE.  At the end of its turn, each rank posts LEFT.
-A slot is written again only when all ranks have left the turn in which it was written last.  There are several slots,
-used in turn, so that a rank can copy a piece while others still read the last ones.
+A collective is a sequence of turns.  In each turn, a rank copies a piece of its input to its slot and posts READY, the
+counter of this slot.  Others wait for this counter, and read the slot: they combine pieces of several slots, or copy
+them.  A rank that combines for others puts the result beside its slot and posts DONE.  At the end of its turn, each rank
+posts LEFT.  A slot is written again only when all ranks have left the turn in which it was written last.  There are
+several slots, used in turn, so that a rank can copy a piece while others still read the last ones.
 
-Turns are numbered from 1, and their numbers wrap around.  A counter that was not posted for 2**31 turns would seem to be
-ahead, so ranks also post those that they do not need now and then.  `tests/pure/core/` has models of this protocol.
+A slot begins with its counter, so a short piece reaches a reader in the same cache line.  Turns are numbered from 1, and
+their numbers wrap around.  A counter that was not posted for 2**31 turns would seem to be ahead, so ranks post all their
+counters now and then.  `tests/pure/core/` has a model of this protocol.
 """
 
 cimport cython
@@ -33,8 +34,13 @@ cdef extern from "atomics.h" nogil:
     void counter_sleep(counter *c, uint32_t value, long nanoseconds)
 
 cdef enum:
-    HEADER = 1 << 10  # bytes of the counters, which are on cache lines of their own
+    HEADER = 2 * SPREAD  # bytes of DONE and LEFT, which are on cache lines of their own
+    CACHE_LINE = 64
+    PAGE = 1 << 12
     SETTLED = 1 << 30  # turns after which all counters are posted
+
+cdef np.npy_intp rounded_up(np.npy_intp size, np.npy_intp unit):
+    return (size + unit - 1) // unit * unit
 
 cdef struct Kind:  # of slots
     np.npy_intp start  # in the area of a rank
@@ -45,9 +51,12 @@ cdef struct Kind:  # of slots
 cdef Kind kinds[4]
 cdef np.npy_intp area_size = HEADER
 for kind, (size, count, results) in enumerate(SLOTS):
-    kinds[kind].start, kinds[kind].size, kinds[kind].count = area_size, size, count
-    kinds[kind].distance = size * (1 + results)
+    kinds[kind].start, kinds[kind].size, kinds[kind].count = area_size + BEFORE, size, count
+    if results:  # ranks have shares of the data, from one cache line to another
+        kinds[kind].start = rounded_up(kinds[kind].start, CACHE_LINE)
+    kinds[kind].distance = rounded_up(BEFORE + size * (1 + results), CACHE_LINE)
     area_size += kinds[kind].distance * count
+area_size = rounded_up(area_size, PAGE)
 AREA_SIZE = area_size
 """Bytes of the area of a rank."""
 
@@ -120,8 +129,8 @@ cdef class Slots(Waiting):
             offset += program.piece
         return self.end_run()
 
-    cdef np.npy_intp begin_turn(self, int slots) except -1 nogil:
-        """Begin a turn, and return where its slot is in each area.
+    cdef int begin_turn(self, int slots) except -1 nogil:
+        """Begin a turn, whose slot is of this kind.
 
         Waits until all ranks have left the turn in which this slot was used last.
         """
@@ -135,21 +144,25 @@ cdef class Slots(Waiting):
                     self.wait(peer, LEFT, needed)
             self.left = needed
         self.turn = number
-        return kind.start + (number % kind.count) * kind.distance
+        self.slot = kind.start + (number % kind.count) * kind.distance
+        return 0
 
     cdef void post(self, int counter_) noexcept nogil:
         """Let other ranks know that this rank has come so far in this turn."""
-        counter_set(counter_of(self.areas[self.rank], counter_), self.turn)
+        counter_set(self.counter_of(self.rank, counter_), self.turn)
 
     cdef void end_turn(self) noexcept nogil:
         """End a turn."""
+        cdef int kind, i
         if self.turn % SETTLED == 0:
-            self.post(READY)
+            for kind in range(LONG + 1):
+                for i in range(kinds[kind].count):
+                    self.slot = kinds[kind].start + i * kinds[kind].distance
+                    self.post(READY)
             self.post(DONE)
         self.post(LEFT)
 
     cdef int take_turn(self, SlotCode program, Steps turn, char *send, char *recv) except -1 nogil:
-        cdef np.npy_intp slot
         cdef Kind *kind = &kinds[program.slots]
         cdef char *bases[3]
         cdef char *at[3]
@@ -160,7 +173,7 @@ cdef class Slots(Waiting):
             if self.scratch == NULL:
                 with gil:
                     raise MemoryError
-        slot = self.begin_turn(program.slots)
+        self.begin_turn(program.slots)
         bases[SEND], bases[RECV], bases[SCRATCH] = send, recv, self.scratch
         for i in range(turn.length):
             step = &turn.steps[i]
@@ -175,7 +188,7 @@ cdef class Slots(Waiting):
                 if peer < 0:
                     at[k] = bases[step.buffers[k]] + step.starts[k]
                 else:
-                    at[k] = self.areas[peer >> 1] + slot + (peer & 1) * kind.size + step.starts[k]
+                    at[k] = self.slot_of(peer >> 1) + (peer & 1) * kind.size + step.starts[k]
             if step.kind == COPY:
                 memmove(at[1], at[0], step.size)
             else:
@@ -184,7 +197,7 @@ cdef class Slots(Waiting):
         return 0
 
     cdef int wait(self, int rank, int counter_, uint32_t value) except -1 nogil:
-        cdef counter *awaited = counter_of(self.areas[rank], counter_)
+        cdef counter *awaited = self.counter_of(rank, counter_)
         cdef int turn
         for turn in range(self.pauses):
             if counter_reached(awaited, value):
@@ -200,7 +213,7 @@ cdef class Slots(Waiting):
             return self.sleep(rank, counter_, value)
 
     cdef int sleep(self, int rank, int counter_, uint32_t value) except -1:
-        cdef counter *awaited = counter_of(self.areas[rank], counter_)
+        cdef counter *awaited = self.counter_of(rank, counter_)
         cdef long nap = NAP
         cdef int64_t end
         first = True
@@ -215,7 +228,3 @@ cdef class Slots(Waiting):
                 nap = self.look(rank, first)
                 first = False
         return 0
-
-
-cdef inline counter *counter_of(char *area, int number) noexcept nogil:
-    return <counter *>(area + number * SPREAD)

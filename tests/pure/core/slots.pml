@@ -39,7 +39,7 @@ mtype kinds[SLOTS] = ALL; /* of the turns that some rank has not left */
 byte roots[SLOTS];
 byte newest; /* the last turn that a rank has begun */
 
-byte ready[RANKS], done[RANKS], gone[RANKS]; /* the counters READY, DONE and LEFT */
+byte ready[RANKS * USED], done[RANKS], gone[RANKS]; /* the counters READY of all slots, DONE and LEFT */
 byte slot[RANKS * USED], result[RANKS * USED];
 
 inline choose() {
@@ -57,7 +57,7 @@ inline choose() {
 }
 
 proctype Rank(byte me) {
-    byte number, peer, root;
+    byte number, peer, root, other;
     mtype kind = ALL;
     do
     ::  number = (number + 1) % TURNS;
@@ -88,14 +88,14 @@ proctype Rank(byte me) {
         if
         :: kind == SHARES || publishes(me) ->
             slot[place(me)] = number;
-            ready[me] = number
+            ready[place(me)] = number
         :: else
         fi;
         atomic {
             for (peer : 0 .. RANKS - 1) {
                 if
                 :: kind == SHARES || reads(peer) ->
-                    reached(ready[peer], number);
+                    reached(ready[place(peer)], number);
                     assert(slot[place(peer)] == number)
                 :: else
                 fi
@@ -116,7 +116,9 @@ proctype Rank(byte me) {
 #ifndef SILENT
         if
         :: number % (TURNS / 4) == 0 ->
-            ready[me] = number;
+            for (other : 0 .. USED - 1) {
+                ready[me * USED + other] = number
+            }
             done[me] = number
         :: else
         fi;
