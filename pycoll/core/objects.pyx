@@ -21,7 +21,7 @@ from operator import index
 from mpi4py import MPI
 from numpy import uint8, zeros
 
-from ..base.parcels import LONG_ARRAY, PICKLER, Parcel, failed, one_for_each, packed, pickled, unpacked, wrapped
+from ..base.parcels import LONG_ARRAY, PICKLER, Parcel, failed, one_for_each, packed, pickled, segment_sizes, unpacked, wrapped
 from ..compiler.program import SLOTS
 
 np.import_array()
@@ -41,7 +41,10 @@ cdef struct Entry:
 cdef enum:
     HEAD = 16  # bytes of an entry before its content
     LEAST = 64  # the least bytes of an entry
-    SENT = 128  # bytes of an entry in a message
+    SENT = 128  # bytes of an entry in a message, at first
+    MOST_SENT = 4608  # the most later, for objects of 4 KiB and what is said about them
+    MOST_GATHERED = 1 << 16  # the same for the entries of all ranks
+    STEP = 64  # bytes between two such lengths
     ALL = -1  # ranks
 cdef enum:  # what a collective does with objects: bits
     ROOT_SENDS = 1  # only the root sends
@@ -143,6 +146,10 @@ cdef class ObjectCollectives:
         """Whether the communicator is known to be unusable."""
         return False
 
+    cdef int begin_call(self, int what) except -1:
+        """Begin a call in which each rank has one object at most."""
+        return 0
+
     cdef list exchanged(self, int what, int count, int root, bint arrays=False):
         """Exchange entries, and return those that this rank reads; None if it reads none.
 
@@ -160,6 +167,7 @@ cdef class ObjectCollectives:
         cdef int source = self.root_of(root, algorithm)
         if source < 0:
             return self.others.bcast(obj, root, algorithm)
+        self.begin_call(BCAST)
         cdef int count = self.pack(obj) if self.rank == source else 0
         return self.opened(self.exchanged(BCAST, count, source))[0]
 
@@ -176,12 +184,14 @@ cdef class ObjectCollectives:
         cdef int to = self.root_of(root, algorithm)
         if to < 0:
             return self.others.gather(obj, root, algorithm)
+        self.begin_call(GATHER)
         return self.opened(self.exchanged(GATHER, self.pack(obj), to))
 
     def allgather(self, obj, algorithm=None):
         """Give the objects of all ranks to all ranks."""
         if self.is_for_others(algorithm):
             return self.others.allgather(obj, algorithm)
+        self.begin_call(ALLGATHER)
         return self.opened(self.exchanged(ALLGATHER, self.pack(obj), 0))
 
     def alltoall(self, objs, algorithm=None):
@@ -218,6 +228,7 @@ cdef class ObjectCollectives:
         return self.combined("exscan", obj, op, 0)
 
     cdef object combined(self, str name, obj, op, int root):
+        self.begin_call(ALLREDUCE)
         self.pack(obj)
         if self.kept and self.kept[0].wire[:1] == LONG_ARRAY:  # a second collective may follow
             return self.others.in_python(self.array_combined, name, self.kept[0], op, root)
@@ -483,6 +494,9 @@ cdef class ObjectSlots(ObjectCollectives):
 cdef class ObjectMessages(ObjectCollectives):
     """The collectives of objects in messages.
 
+    Entries have 128 bytes.  Where all ranks read them, they become longer, so that objects need one collective if the last
+    two calls had objects of this length.
+
     Parameters
     ----------
     rank, size, others
@@ -496,12 +510,30 @@ cdef class ObjectMessages(ObjectCollectives):
 
     cdef object front, channel
     cdef dict numbers
-    cdef np.ndarray one, received, all  # views of the first own and the first received entry; those of all ranks
+    cdef np.ndarray viewed, one, own  # the memory, and views of the first entry and of all entries that this rank sends
+    cdef np.ndarray received, all  # the same of those that it receives
+    cdef Py_ssize_t needed[2]  # bytes that the last bcast and the last allgather needed
+    cdef Py_ssize_t expected[2]  # bytes of an entry in the next ones
 
     def __cinit__(self, int rank, int size, others, channel, dict numbers):
         self.front, self.channel, self.numbers = channel.front, channel, {what: numbers[name, False] for what, name in NAMES.items()}
-        self.whole = self.room = SENT
-        self.least = size * SENT  # never more, because plans know this memory
+        self.room = self.expected[0] = self.expected[1] = SENT
+        self.least = size * SENT
+
+    cdef int begin_call(self, int what) except -1:
+        self.whole = self.expected[what == ALLGATHER] if what == BCAST or what == ALLGATHER else SENT
+        if self.held < max(self.whole, self.least):
+            self.begin(max(self.whole, self.least))
+        return 0
+
+    cdef int expect(self, int what, Py_ssize_t needed) except -1:
+        """Choose the length of entries for the next call of this kind: the shorter one that the last two calls needed."""
+        cdef int kind = what == ALLGATHER
+        cdef Py_ssize_t both = min(self.needed[kind], needed)
+        cdef Py_ssize_t most = min(<Py_ssize_t>MOST_SENT, MOST_GATHERED // self.size) if kind else MOST_SENT
+        both = (both + STEP - 1) // STEP * STEP if both > SENT else SENT
+        self.needed[kind], self.expected[kind] = needed, both if both <= most else SENT
+        return 0
 
     cdef list exchanged(self, int what, int count, int root, bint arrays=False):
         """Exchange entries in one collective; segments follow in others."""
@@ -509,15 +541,15 @@ cdef class ObjectMessages(ObjectCollectives):
         cdef int collective = ALLGATHER if what & COMBINES else what
         cdef int other, end = 1 if what & ROOT_SENDS else self.size
         cdef list found = []
+        cdef Py_ssize_t needed = 0, each = self.room if what & EACH else self.whole
         cdef char *entries
-        if self.all is None:
-            self.begin_messages()
+        self.begin_messages(each)
         if what == BCAST:
             send, recv = None, self.one
         elif what == SCATTER:
-            send, recv = self.memory if count else None, self.received
+            send, recv = self.own if count else None, self.received
         else:
-            send = self.memory if what & EACH else self.one
+            send = self.own if what & EACH else self.one
             recv = self.all if reads or what & COMBINES else None
         if not self.ran(self.numbers[collective], send, recv, root):
             self.undisturbed(self.others.exchange, (NAMES[collective], send, recv, root))
@@ -525,12 +557,15 @@ cdef class ObjectMessages(ObjectCollectives):
         self.same_arrays = arrays
         if arrays:
             for other in range(end):
-                self.same_arrays = self.same_arrays and is_same(self.outgoing(0, 0), <Entry *>(entries + other * SENT))
+                self.same_arrays = self.same_arrays and is_same(self.outgoing(0, 0), <Entry *>(entries + other * each))
         if self.same_arrays:
             return None
         if reads:
             for other in range(end):
-                found.append(get(<Entry *>(entries + other * SENT), 0))
+                found.append(get(<Entry *>(entries + other * each), 0))
+                needed = max(needed, length(<Entry *>(entries + other * each), found[other]))
+        if what == BCAST or what == ALLGATHER:
+            self.expect(what, needed)
         if self.kept or has_parcels(found):
             self.follow(GATHER if what == REDUCE else collective, count, root, found)
         return found if reads else None
@@ -546,12 +581,15 @@ cdef class ObjectMessages(ObjectCollectives):
                 self.error = error
             return True
 
-    cdef int begin_messages(self) except -1:
-        """Allocate memory for entries."""
-        if self.memory is None:
+    cdef int begin_messages(self, Py_ssize_t each) except -1:
+        """Have views of memory for entries of so many bytes."""
+        if self.held < self.least:  # this rank has packed nothing
             self.begin(self.least)
-        self.all = zeros(self.size * SENT, uint8)
-        self.one, self.received = self.memory[:SENT], self.all[:SENT]
+        if self.one is None or self.viewed is not self.memory or self.one.size != each:
+            self.viewed, self.one, self.own = self.memory, self.memory[:each], self.memory[: self.size * SENT]
+        if self.all is None or self.all.size != self.size * each:
+            self.all = zeros(self.size * each, uint8)
+            self.received = self.all[:each]
         return 0
 
     cdef int follow(self, int what, int count, int root, list found) except -1:
@@ -584,6 +622,13 @@ cdef class ObjectMessages(ObjectCollectives):
                     self.error = error
             if result:
                 return result[0]
+
+
+cdef Py_ssize_t length(Entry *entry, found) except -1:
+    """The bytes of an entry, or of the entry that an object would have if it were not a parcel."""
+    if entry.kind < PARCEL:
+        return HEAD + entry.size
+    return HEAD + sum(segment_sizes((<Sealed>found).wire)) + SENT  # what is said about an array
 
 
 cdef inline bint is_parcel(one) noexcept:

@@ -52,7 +52,10 @@ def native_up_to(primitive: str, library: str = "", size: int = 2, hosts: int = 
     Latency decides for small messages, and pycoll adds Python overhead.  If counts are not known on all ranks, calls of
     all sizes are left to MPI.  `library` is the name of the MPI library.
     """
-    for table in (_NATIVE_BETWEEN_HOSTS if _few_hosts(primitive, size, hosts) else {}, _NATIVE_BY_LIBRARY):
+    tables = [_NATIVE_BY_LIBRARY]
+    if _few_hosts(primitive, size, hosts):
+        tables = [_NATIVE_ONE_RANK_A_HOST, _NATIVE_BETWEEN_HOSTS, *tables][size > hosts :]
+    for table in tables:
         for name, limits in table.items():
             if library.startswith(name) and primitive in limits:
                 return limits[primitive]
@@ -147,8 +150,9 @@ _SLOTS = {
 # measured on four hosts with one and two ranks each, on links of 100 Mbit/s
 _NATIVE_BETWEEN_HOSTS = {
     "MPICH": {**dict.fromkeys(("allgather", "reduce_scatter", "scan", "exscan"), 512), "reduce": 32 * KIB},
-    "Open MPI": {"allreduce": 0, "allgather": 8 * KIB, "reduce_scatter": 512, "reduce": 32 * KIB},
+    "Open MPI": {"allreduce": 0, "allgather": 4 * KIB, "reduce_scatter": 512, "reduce": 32 * KIB},
 }
+_NATIVE_ONE_RANK_A_HOST = {"MPICH": {"allgather": 4 * KIB}}
 _NATIVE_BY_LIBRARY = {"MPICH": {"allgatherv": 16 * KIB}, "Open MPI": {"reduce": 256 * KIB}}
 _ORDERED: dict[str, Callable[[int], str]] = {
     "reduce": lambda nbytes: "tree",
