@@ -26,10 +26,10 @@ typedef struct {
     char rest[CACHE_LINE - 8];
 } counter;
 
+static inline uint32_t counter_value(counter *c) { return atomic_load_explicit(&c->value, memory_order_acquire); }
+
 /* Values wrap around, so they are compared by their distance. */
-static inline int counter_reached(counter *c, uint32_t value) {
-    return (int32_t)(atomic_load_explicit(&c->value, memory_order_acquire) - value) >= 0;
-}
+static inline int counter_reached(counter *c, uint32_t value) { return (int32_t)(counter_value(c) - value) >= 0; }
 
 /* Set the counter and wake its sleepers.  The processor may look for sleepers before others see the value, so a process
    that falls asleep at this moment is not woken: it sleeps to the end of its nap, of a millisecond or less.  A fence

@@ -27,6 +27,7 @@ from ..compiler.program import SLOTS
 np.import_array()
 
 cdef extern from "atomics.h" nogil:
+    uint32_t counter_value(counter *c)
     int counter_reached(counter *c, uint32_t value)
     int64_t nanoseconds_now()
     void pause_briefly()
@@ -137,12 +138,16 @@ cdef class Slots(Waiting):
         cdef uint32_t number = self.turn + 1
         cdef Kind *kind = &kinds[slots]
         cdef uint32_t needed = number - kind.count
+        cdef uint32_t left = self.turn, value
         cdef int peer
         if <int>(self.left - needed) < 0:
             for peer in range(self.size):
                 if peer != self.rank:
                     self.wait(peer, LEFT, needed)
-            self.left = needed
+                    value = counter_value(self.counter_of(peer, LEFT))
+                    if <int>(value - left) < 0:
+                        left = value
+            self.left = left
         self.turn = number
         self.slot = kind.start + (number % kind.count) * kind.distance
         return 0
