@@ -11,6 +11,7 @@ from typing import Any
 from mpi4py import MPI
 
 from .. import core
+from ..arguments.memory_kinds import HOST
 from ..arguments.mpi_arguments import read as read_method
 from ..runtime.attach import attach, channels, check_communicator, is_new
 from ..runtime.calls import Call, Prepared, Reader
@@ -34,6 +35,8 @@ class Request:
     It progresses in all calls of pycoll, and in another thread (see `pycoll.progress_thread`).  The buffers must not be
     modified or freed until it is complete.
     """
+
+    __slots__ = ("__weakref__", "_result", "active", "task")
 
     def __init__(self, task: InFlight, result: Any) -> None:
         self.task, self._result = task, result
@@ -190,8 +193,10 @@ class Persistent(Request):
         """
         if self.active or self._freed:
             raise RuntimeError(f"Start: {self._prepared.name} is {'freed' if self._freed else 'still active'}")
-        self._prepared.channel.check_usable()
-        self._prepared.buffers.memory.wait_for_stream()
+        if self._prepared.channel.broken:
+            self._prepared.channel.check_usable()
+        if self._prepared.buffers.memory is not HOST:
+            self._prepared.buffers.memory.wait_for_stream()
         self.active, self.task.owner = True, self
         self.task.begin()
 

@@ -292,7 +292,7 @@ cdef class Front:
         cdef RunInFlight task = self.task(
             run, plan.prepared, self.tasks, self.asleep, plan.idle, kept, kept[1] if function else None
         )
-        task.begin()
+        task.start()
         return task
 
     def remember(

@@ -15,7 +15,9 @@ cdef class RunInFlight:
 
     cdef void count_mover(self, int change) noexcept nogil
     cdef int move(self, Py_ssize_t *positions) except -1 nogil
-    cpdef begin(self)
-    cpdef bint advance(self, bint wait=*) except -1
-    cpdef finish(self)
-    cpdef end(self)
+
+    # those of the methods `begin`, `advance` and `end`: a class in Python could override them if they were cpdef, so each
+    # call would look for that
+    cdef int start(self) except -1
+    cdef bint go_on(self, bint wait) except -1
+    cdef int close(self) except -1

@@ -242,8 +242,19 @@ cdef class RunInFlight:
         """Whether a thread runs it."""
         return self.run.active
 
-    cpdef begin(self):
+    def begin(self):
         """Start, and run all steps that need no waiting."""
+        self.start()
+
+    def advance(self, bint wait=False):
+        """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
+        return self.go_on(wait)
+
+    def end(self):
+        """Note that it is complete."""
+        self.close()
+
+    cdef int start(self) except -1:
         self.done = False
         if self.run.needs_python():
             self.run.context = copy_context()  # another thread may run it
@@ -252,10 +263,10 @@ cdef class RunInFlight:
         add(self)
         if PyList_GET_SIZE(self.asleep):
             self.asleep[0]()
-        self.advance()
+        self.go_on(False)
+        return 0
 
-    cpdef bint advance(self, bint wait=False) except -1:
-        """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
+    cdef bint go_on(self, bint wait) except -1:
         try:
             if not (self.done or self.run.broken_off or self.run.advance(wait)):
                 return False
@@ -266,21 +277,21 @@ cdef class RunInFlight:
                     return True
                 self.error = None
             elif self.run.complete:  # a signal handler has raised it
-                self.end()
+                self.close()
             raise
         while self.run.broken_off and not self.done:  # another thread is about to note the error
             with nogil:
                 sched_yield()
-        self.end()
+        self.close()
         return True
 
-    cpdef finish(self):
+    def finish(self):
         """Wait until it is complete, and raise its error."""
         cdef PyObject *moving = NULL
         cdef Py_ssize_t positions
         cdef int turn
         if PyList_GET_SIZE(self.tasks) == 1 and not self.deadline:
-            self.advance(True)
+            self.go_on(True)
             if self.error is not None:
                 self.raise_error()
             return
@@ -293,24 +304,22 @@ cdef class RunInFlight:
                     sched_yield()
         except BaseException as error:
             fail(moving, error)
-        if self.run.at == self.run.length and self.advance() and self.error is None:
+        if self.run.at == self.run.length and self.go_on(False) and self.error is None:
             return
         self.finish_with_others()
 
-    cpdef end(self):
-        """Note that it is complete."""
+    cdef int close(self) except -1:
         global ends
         if self.done:
-            return
+            return 0
         ends += 1
         if self.run.complete:
             self.error, self.run.error = self.run.error, None
         self.done, self.owner = True, None
         self.tasks.remove(self)
         remove(self)
-        if not self.run.complete:  # messages are pending
-            return
-        if self.idle is not None:
+        if self.idle is not None and self.run.complete:  # else messages are pending
             self.kept = None
             if PyList_GET_SIZE(self.idle) < MOST_IDLE and self.run.code.scratch <= MOST_SCRATCH:
                 self.idle.append(self.run)
+        return 0
