@@ -78,6 +78,8 @@ class _Compiler:
             slots, piece = TINY, close
         elif (whole := most * aligned(self.longest)) <= SLOTS[SHORT][0]:
             slots, piece = SHORT, aligned(self.longest)
+        elif self.key.size == 1:  # nothing passes through the slot
+            slots, piece = MEDIUM, close
         else:  # a single block is copied in short pieces, so that its reader begins soon
             slots = LONG if self.shares or most > 1 else MEDIUM
             if self.key.neighbors and whole <= SLOTS[MEDIUM][0]:
@@ -134,7 +136,7 @@ class _Compiler:
     @property
     def shares(self) -> bool:
         """Whether long pieces are combined in shares, because several ranks want the same result, or one wants it."""
-        return self.primitive.name in ("allreduce", "reduce")
+        return self.primitive.name in ("allreduce", "reduce") and self.key.size > 1
 
 
 class _Turn:
@@ -147,7 +149,7 @@ class _Turn:
         self.ready: set[int] = set()  # the ranks that were awaited
         # a result replaces the contribution of a rank that works in place, so it is read in the slot
         self.copied = {*compiler.exports[self.rank]}
-        if self.key.in_place and compiler.primitive.reduces:
+        if self.key.in_place and compiler.primitive.reduces and self.size > 1:
             self.copied |= {*compiler.layout.held}
 
     def steps(self) -> Iterator[Step]:

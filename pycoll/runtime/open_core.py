@@ -47,12 +47,14 @@ def why_not_shared() -> str:
 def open_core(channel: Channel) -> tuple[core.Mailboxes | None, core.Slots | None]:
     """Open the mailboxes of a communicator, and its slots if all ranks share a host.  All ranks call this together.
 
+    Nothing is shared between hosts with one rank each, and where ranks may fail, so that nobody waits for all of them.
+
     The first rank of a host creates the memory, and the others open it.  A random number in the memory of each process
     shows whether another one can copy from there.
     """
     comm, facts = channel.comm, channel.facts
     here, memory, processes, copies = facts.on_host_of(comm.rank), None, [os.getpid()] * comm.size, False
-    if facts.host_count < facts.size and not TOLERANT:  # then nothing is shared, and nobody may wait for all ranks
+    if (facts.host_count < facts.size or facts.size == 1) and not TOLERANT:
         usable = facts.host_memory and not why_not_shared()
         memory, processes, copies = _shared(comm, here, usable, facts.host_count == 1)
     if why_unusable():

@@ -191,7 +191,7 @@ COUNTS = [1, 7, 512, 513, 3000, 8192, 8193, 20000]
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
 @pytest.mark.parametrize("name", [name for name in PRIMITIVE_NAMES if name != "barrier"])
 def test_results(name, size, in_place):
     for count in COUNTS:
