@@ -41,17 +41,19 @@ def _form(begin: Callable[..., Any], blocking: Callable[..., Any], name: str, ki
     read = read_varying if known.varies or known.near else check_buffers
     defaults = {each.name: each.default for each in signature.parameters.values() if each.default is not each.empty}
     positional = [each.name for each in signature.parameters.values() if each.kind is not each.KEYWORD_ONLY]
-    names = signature.parameters.keys()
+    # by the number of positional arguments: the keywords that may follow, and those that must
+    may = [signature.parameters.keys() - positional[:count] for count in range(len(positional) + 1)]
+    must = [keywords - defaults.keys() for keywords in may]
 
     @functools.wraps(blocking)
     def form(*args: Any, **kwargs: Any) -> Any:
-        given = defaults | dict(zip(positional, args)) | kwargs
-        twice = kwargs and not kwargs.keys().isdisjoint(positional[: len(args)])
-        if twice or given.keys() != names or len(args) > len(positional):
+        count, keywords = len(args), kwargs.keys()
+        if count > len(positional) or not (must[count] <= keywords <= may[count]):
             try:
                 signature.bind(*args, **kwargs)
             except TypeError as error:
                 raise TypeError(f"{name}(): {error}") from None
+        given = {**defaults, **dict(zip(positional, args)), **kwargs}
         if "buf" in given:  # of a broadcast
             given["recvbuf"] = given.pop("buf")
         return begin(primitive, read, **given)

@@ -38,7 +38,7 @@ from .program_key import ProgramKey
 from .storage import ALIGNMENT, aligned
 
 TINY, SHORT, MEDIUM, LONG = range(4)
-CLOSE = 16  # bytes from one block to the next in a TINY slot, so that few cache lines travel; the alignment of numbers
+CLOSE = 16  # bytes: short blocks begin at multiples of it, so that few cache lines travel; the alignment of numbers
 
 
 class SlotProgram(NamedTuple):
@@ -76,13 +76,13 @@ class _Compiler:
         close = self.longest + -self.longest % CLOSE
         if most * close <= SLOTS[TINY][0]:
             slots, piece = TINY, close
-        elif (whole := most * aligned(self.longest)) <= SLOTS[SHORT][0]:
-            slots, piece = SHORT, aligned(self.longest)
+        elif most * close <= SLOTS[SHORT][0]:
+            slots, piece = SHORT, close
         elif self.key.size == 1:  # nothing passes through the slot
             slots, piece = MEDIUM, close
         else:  # a single block is copied in short pieces, so that its reader begins soon
             slots = LONG if self.shares or most > 1 else MEDIUM
-            if self.key.neighbors and whole <= SLOTS[MEDIUM][0]:
+            if self.key.neighbors and most * aligned(self.longest) <= SLOTS[MEDIUM][0]:
                 slots = MEDIUM
             piece = SLOTS[slots][0] // most // ALIGNMENT * ALIGNMENT
         starts = range(0, self.longest, piece or 1)
@@ -251,7 +251,7 @@ class _Turn:
 
     def _slot(self, rank: int, block: Block) -> Region:
         """The position of a block in the slot of a rank."""
-        start, unit = 0, CLOSE if self.slots == TINY else ALIGNMENT
+        start, unit = 0, CLOSE if self.slots <= SHORT else ALIGNMENT
         for other in self._slot_order(rank):
             if other == block:
                 break

@@ -42,6 +42,19 @@ static inline void counter_set(counter *c, uint32_t value) {
 #endif
 }
 
+/* What a process does now: its turn, and the call that this turn belongs to. */
+typedef _Atomic uint64_t announcement;
+
+static inline void announce(announcement *a, uint32_t turn, uint32_t call) {
+    atomic_store_explicit(a, (uint64_t)turn << 32 | call, memory_order_release);
+}
+
+static inline uint32_t announced(announcement *a, uint32_t *turn) {
+    uint64_t both = atomic_load_explicit(a, memory_order_acquire);
+    *turn = both >> 32;
+    return (uint32_t)both;
+}
+
 /* A lock for the threads of a process, which is held for a short time. */
 typedef _Atomic int lock;
 

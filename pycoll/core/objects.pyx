@@ -21,7 +21,7 @@ from operator import index
 from mpi4py import MPI
 from numpy import uint8, zeros
 
-from ..base.parcels import LONG_ARRAY, PICKLER, Parcel, failed, one_for_each, packed, pickled, segment_sizes, unpacked, wrapped
+from ..base.parcels import LONG_ARRAY, PICKLER, Parcel, failed, one_for_each, packed, pickled, unpacked, wrapped
 from ..compiler.program import SLOTS
 
 np.import_array()
@@ -34,8 +34,9 @@ cdef enum:  # kinds of entries; ARRAYS + i is a parcel of a long array that oper
 
 cdef struct Entry:
     int32_t kind
-    int32_t segments  # of a parcel
-    int64_t size  # of the content in bytes
+    int32_t segments  # of a parcel, if their addresses are in the content
+    int32_t size  # of the content in bytes
+    int32_t needed  # bytes of an entry that has room for the whole object
     int64_t content[1]  # of a parcel, the addresses and sizes of its segments, and what it sends first
 
 cdef enum:
@@ -45,7 +46,9 @@ cdef enum:
     MOST_SENT = 4608  # the most later, for objects of 4 KiB and what is said about them
     MOST_GATHERED = 1 << 16  # the same for the entries of all ranks
     STEP = 64  # bytes between two such lengths
+    MARGIN = 34  # bytes that a value leaves free while it is encoded
     ALL = -1  # ranks
+    OBJECTS = 1 << 30  # in the number of a call
 cdef enum:  # what a collective does with objects: bits
     ROOT_SENDS = 1  # only the root sends
     ROOT_READS = 2  # only the root reads
@@ -147,7 +150,10 @@ cdef class ObjectCollectives:
         return False
 
     cdef int begin_call(self, int what) except -1:
-        """Begin a call in which each rank has one object at most."""
+        """Begin a call in which each rank has one object at most; forget what is left of one that has ended early."""
+        self.error = None
+        if self.kept:
+            self.kept = {}
         return 0
 
     cdef list exchanged(self, int what, int count, int root, bint arrays=False):
@@ -316,6 +322,7 @@ cdef class ObjectCollectives:
         if end == NULL:
             return False
         entry.kind, entry.size = VALUE, end - content
+        entry.needed = HEAD + entry.size + MARGIN
         return True
 
     cdef object sealed(self, obj, Py_ssize_t size):
@@ -339,6 +346,9 @@ cdef class ObjectCollectives:
         for i in range(entry.segments):
             array = segments[i]
             entry.content[2 * i], entry.content[2 * i + 1] = <int64_t>np.PyArray_DATA(array), np.PyArray_NBYTES(array)
+        entry.needed = HEAD + entry.size
+        if is_parcel and made.segments:
+            entry.needed = min(<Py_ssize_t>MOST_SENT + 1, SENT + sum([each.nbytes for each in made.segments]))
         memcpy(entry.content + 2 * entry.segments, PyBytes_AS_STRING(wire), PyBytes_GET_SIZE(wire))
         if is_parcel:
             self.kept[which] = made
@@ -447,7 +457,7 @@ cdef class ObjectSlots(ObjectCollectives):
         cdef int reader = root if what & ROOT_READS else ALL
         cdef bint reads = reader == ALL or reader == self.rank
         cdef list found = None
-        self.slots.begin_turn(MEDIUM)
+        self.slots.begin_turn(MEDIUM, OBJECTS | what << 24 | root)
         if count:
             for other in range(count):
                 memcpy(
@@ -459,7 +469,7 @@ cdef class ObjectSlots(ObjectCollectives):
         if arrays or reads:
             for other in range(first, end):
                 if other != self.rank:
-                    self.slots.wait(other, READY, self.slots.turn)
+                    self.slots.wait_for_slot(other)
                 if self.same_arrays:
                     self.same_arrays = is_same(self.outgoing(0, 0), <Entry *>(self.slots.slot_of(other) + mine))
         if reads and not self.same_arrays:
@@ -511,7 +521,7 @@ cdef class ObjectMessages(ObjectCollectives):
     cdef object front, channel
     cdef dict numbers
     cdef np.ndarray viewed, one, own  # the memory, and views of the first entry and of all entries that this rank sends
-    cdef np.ndarray received, all  # the same of those that it receives
+    cdef np.ndarray arrived, received, all  # the same for those that it receives
     cdef Py_ssize_t needed[2]  # bytes that the last bcast and the last allgather needed
     cdef Py_ssize_t expected[2]  # bytes of an entry in the next ones
 
@@ -521,6 +531,7 @@ cdef class ObjectMessages(ObjectCollectives):
         self.least = size * SENT
 
     cdef int begin_call(self, int what) except -1:
+        ObjectCollectives.begin_call(self, what)
         self.whole = self.expected[what == ALLGATHER] if what == BCAST or what == ALLGATHER else SENT
         if self.held < max(self.whole, self.least):
             self.begin(max(self.whole, self.least))
@@ -542,8 +553,10 @@ cdef class ObjectMessages(ObjectCollectives):
         cdef int other, end = 1 if what & ROOT_SENDS else self.size
         cdef list found = []
         cdef Py_ssize_t needed = 0, each = self.room if what & EACH else self.whole
+        cdef np.ndarray holds  # the entries: a finalizer or a signal handler may begin another call
         cdef char *entries
         self.begin_messages(each)
+        holds = self.one if what == BCAST else self.all
         if what == BCAST:
             send, recv = None, self.one
         elif what == SCATTER:
@@ -553,7 +566,7 @@ cdef class ObjectMessages(ObjectCollectives):
             recv = self.all if reads or what & COMBINES else None
         if not self.ran(self.numbers[collective], send, recv, root):
             self.undisturbed(self.others.exchange, (NAMES[collective], send, recv, root))
-        entries = self.packed if what == BCAST else <char *>np.PyArray_DATA(self.all)
+        entries = <char *>np.PyArray_DATA(holds)
         self.same_arrays = arrays
         if arrays:
             for other in range(end):
@@ -563,7 +576,7 @@ cdef class ObjectMessages(ObjectCollectives):
         if reads:
             for other in range(end):
                 found.append(get(<Entry *>(entries + other * each), 0))
-                needed = max(needed, length(<Entry *>(entries + other * each), found[other]))
+                needed = max(needed, (<Entry *>(entries + other * each)).needed)
         if what == BCAST or what == ALLGATHER:
             self.expect(what, needed)
         if self.kept or has_parcels(found):
@@ -587,9 +600,11 @@ cdef class ObjectMessages(ObjectCollectives):
             self.begin(self.least)
         if self.one is None or self.viewed is not self.memory or self.one.size != each:
             self.viewed, self.one, self.own = self.memory, self.memory[:each], self.memory[: self.size * SENT]
+        if self.arrived is None or self.arrived.size < self.size * each:
+            self.arrived = zeros(self.size * each, uint8)
+            self.all = None
         if self.all is None or self.all.size != self.size * each:
-            self.all = zeros(self.size * each, uint8)
-            self.received = self.all[:each]
+            self.all, self.received = self.arrived[: self.size * each], self.arrived[:each]
         return 0
 
     cdef int follow(self, int what, int count, int root, list found) except -1:
@@ -622,13 +637,6 @@ cdef class ObjectMessages(ObjectCollectives):
                     self.error = error
             if result:
                 return result[0]
-
-
-cdef Py_ssize_t length(Entry *entry, found) except -1:
-    """The bytes of an entry, or of the entry that an object would have if it were not a parcel."""
-    if entry.kind < PARCEL:
-        return HEAD + entry.size
-    return HEAD + sum(segment_sizes((<Sealed>found).wire)) + SENT  # what is said about an array
 
 
 cdef inline bint is_parcel(one) noexcept:

@@ -18,6 +18,7 @@ class SlotCode:
         ufunc: np.ufunc | Pairs | None,
         dtype: np.dtype,
         divisor: np.generic | None = None,
+        call: int = 0,
     ) -> None: ...
 
 class Slots(Waiting):
@@ -31,5 +32,6 @@ class Slots(Waiting):
         memory: Any,
         rank: int,
         size: int,
+        mismatched: Callable[[int], Exception],
     ) -> None: ...
     def __call__(self, program: SlotCode, send: int, recv: int) -> None: ...

@@ -7,7 +7,11 @@ them.  A rank that combines for others puts the result beside its slot and posts
 posts LEFT.  A slot is written again only when all ranks have left the turn in which it was written last.  There are
 several slots, used in turn, so that a rank can copy a piece while others still read the last ones.
 
-A slot begins with its counter, so a short piece reaches a reader in the same cache line.  Turns are numbered from 1, and
+A slot begins with its counter, so a short piece reaches a reader in the same cache line.  It also has a number for the
+call, which is the same on all ranks if the calls match: a reader compares it.  A rank that waits for long looks at what
+the other rank has announced, because ranks may use different slots if their calls do not match.
+
+Turns are numbered from 1, and
 their numbers wrap around.  A counter that was not posted for 2**31 turns would seem to be ahead, so ranks post all their
 counters now and then.  `tests/pure/core/` has a model of this protocol.
 """
@@ -27,6 +31,8 @@ from ..compiler.program import SLOTS
 np.import_array()
 
 cdef extern from "atomics.h" nogil:
+    void announce(announcement *a, uint32_t turn, uint32_t call)
+    uint32_t announced(announcement *a, uint32_t *turn)
     uint32_t counter_value(counter *c)
     int counter_reached(counter *c, uint32_t value)
     int64_t nanoseconds_now()
@@ -42,6 +48,8 @@ cdef enum:
 
 cdef np.npy_intp rounded_up(np.npy_intp size, np.npy_intp unit):
     return (size + unit - 1) // unit * unit
+
+cdef uint32_t REFUSED = 0xffffffff  # is announced instead of a call
 
 cdef struct Kind:  # of slots
     np.npy_intp start  # in the area of a rank
@@ -79,10 +87,12 @@ cdef class SlotCode(Arithmetic):
         The dtype of the operands.
     divisor : numpy.generic, optional
         The number of ranks, in the real dtype of the operands, if there are Divide steps.
+    call : int
+        A number that tells different calls apart, less than 2**31.
     """
 
-    def __init__(self, list turns, np.npy_intp piece, int slots, ufunc, dtype, divisor=None):
-        self.turns, self.piece, self.slots = turns, piece, slots
+    def __init__(self, list turns, np.npy_intp piece, int slots, ufunc, dtype, divisor=None, uint32_t call=0):
+        self.turns, self.piece, self.slots, self.call = turns, piece, slots, call
         self.find_loops(ufunc, dtype, divisor)
 
 
@@ -98,12 +108,14 @@ cdef class Slots(Waiting):
         The areas of all ranks, one after the other.
     rank, size : int
         The rank of this process, and the number of ranks.
+    mismatched : callable
+        Called with a rank that makes another call; returns the exception to raise.
     """
 
-    def __cinit__(self, bint oversubscribed, idle, give_up, memory, int rank, int size):
+    def __cinit__(self, bint oversubscribed, idle, give_up, memory, int rank, int size, mismatched):
         cdef unsigned char[::1] view = memory
         cdef char *start = <char *>&view[0]
-        self.memory, self.rank, self.size = memory, rank, size
+        self.memory, self.rank, self.size, self.mismatched = memory, rank, size, mismatched
         self.areas = <char **>PyMem_Malloc(self.size * sizeof(char *))
         if self.areas == NULL:
             raise MemoryError
@@ -130,8 +142,8 @@ cdef class Slots(Waiting):
             offset += program.piece
         return self.end_run()
 
-    cdef int begin_turn(self, int slots) except -1 nogil:
-        """Begin a turn, whose slot is of this kind.
+    cdef int begin_turn(self, int slots, uint32_t call) except -1 nogil:
+        """Begin a turn of this call, whose slot is of this kind.
 
         Waits until all ranks have left the turn in which this slot was used last.
         """
@@ -150,6 +162,8 @@ cdef class Slots(Waiting):
             self.left = left
         self.turn = number
         self.slot = kind.start + (number % kind.count) * kind.distance
+        self.call = self.call_of(self.rank)[0] = call
+        announce(self.announcement_of(self.rank), number, call)
         return 0
 
     cdef void post(self, int counter_) noexcept nogil:
@@ -178,7 +192,7 @@ cdef class Slots(Waiting):
             if self.scratch == NULL:
                 with gil:
                     raise MemoryError
-        self.begin_turn(program.slots)
+        self.begin_turn(program.slots, program.call)
         bases[SEND], bases[RECV], bases[SCRATCH] = send, recv, self.scratch
         for i in range(turn.length):
             step = &turn.steps[i]
@@ -186,7 +200,10 @@ cdef class Slots(Waiting):
                 self.post(step.counter)
                 continue
             if step.kind == AWAIT:
-                self.wait(step.rank, step.counter, self.turn)
+                if step.counter == READY:
+                    self.wait_for_slot(step.rank)
+                else:
+                    self.wait(step.rank, step.counter, self.turn)
                 continue
             for k in range(3 if step.kind == APPLY else 2 if step.kind == COPY else 1):
                 peer = step.buffers[k] - PEERS
@@ -199,6 +216,14 @@ cdef class Slots(Waiting):
             else:
                 program.compute(step.kind, at, step.size)
         self.end_turn()
+        return 0
+
+    cdef int wait_for_slot(self, int rank) except -1 nogil:
+        """Wait until the slot of a rank is ready, and compare the calls."""
+        self.wait(rank, READY, self.turn)
+        if self.call_of(rank)[0] != self.call:
+            with gil:
+                self.refuse(rank)
         return 0
 
     cdef int wait(self, int rank, int counter_, uint32_t value) except -1 nogil:
@@ -232,4 +257,19 @@ cdef class Slots(Waiting):
             if not counter_reached(awaited, value):
                 nap = self.look(rank, first)
                 first = False
+                if self.is_elsewhere(rank, counter_) and not counter_reached(awaited, value):
+                    self.refuse(rank)
         return 0
+
+    cdef bint is_elsewhere(self, int rank, int counter_) noexcept:
+        """Whether a rank makes another call in this turn, or has begun a later turn, or has refused a call."""
+        cdef uint32_t turn
+        cdef uint32_t call = announced(self.announcement_of(rank), &turn)
+        if call == REFUSED or counter_ == LEFT:
+            return call == REFUSED
+        return <int>(turn - self.turn) > 0 or (turn == self.turn and call != self.call)
+
+    cdef int refuse(self, int rank) except -1:
+        """Raise an error because a rank makes another call, and let others know."""
+        announce(self.announcement_of(self.rank), self.turn, REFUSED)
+        raise self.mismatched(rank)

@@ -19,7 +19,7 @@ from ..arguments.memory import address
 from ..arguments.memory_kinds import HOST, Memory
 from ..arguments.ops import Operation
 from ..base import hooks, settings
-from ..base.errors import CollectiveInterrupted, RankFailed, with_hint
+from ..base.errors import CollectiveInterrupted, MismatchError, RankFailed, with_hint
 from ..base.numbers import ranks_have
 from ..compiler.program import BLOCKING, Program, is_native
 from ..selection.choices import Choices
@@ -49,7 +49,7 @@ class Channel:
         self.mailboxes: core.Mailboxes | None = None  # if the compiled core runs programs with messages
         self.front: core.Front | core.NoFront = core.NoFront()  # the plans of the compiled core
         self.objects: Any = None  # its collectives of Python objects
-        self.broken: RuntimeError | None = None  # why it is unusable
+        self.broken: RuntimeError | MismatchError | None = None  # why it is unusable
         self.processes: dict[int, int] = {}  # of the ranks of this host that share memory
         self.reads_memory = False  # whether they can copy each other's memory
         self.roll_slot = 0  # its position in the roll call
@@ -213,7 +213,7 @@ class Channel:
         self.abandon(CollectiveInterrupted(f"{what} was interrupted by {error!r}"), *kept)
         return error
 
-    def abandon(self, reason: RuntimeError, *kept: object) -> None:
+    def abandon(self, reason: RuntimeError | MismatchError, *kept: object) -> None:
         """Make the communicator unusable, because messages may still be pending.
 
         `kept` are objects whose memory MPI may still read or write; they are never freed.

@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from .. import core
 from ..base import settings
-from ..base.errors import CollectiveTimeout
+from ..base.errors import CollectiveTimeout, MismatchError
 from . import shared_file
 from .channel import Channel
 from .core_runs import arithmetic_error
@@ -54,8 +54,10 @@ def open_core(channel: Channel) -> tuple[core.Mailboxes | None, core.Slots | Non
     """
     comm, facts = channel.comm, channel.facts
     here, memory, processes, copies = facts.on_host_of(comm.rank), None, [os.getpid()] * comm.size, False
-    if (facts.host_count < facts.size or facts.size == 1) and not TOLERANT:
-        usable = facts.host_memory and not why_not_shared()
+    usable = facts.host_memory and not why_not_shared()
+    if facts.size == 1 and usable:
+        memory, copies = mmap.mmap(-1, core.mailboxes_size(1) + core.AREA_SIZE), True
+    elif facts.host_count < facts.size and not TOLERANT:
         memory, processes, copies = _shared(comm, here, usable, facts.host_count == 1)
     if why_unusable():
         return None, None
@@ -80,7 +82,7 @@ def open_core(channel: Channel) -> tuple[core.Mailboxes | None, core.Slots | Non
     )
     if memory is None or facts.host_count > 1:
         return mailboxes, None
-    return mailboxes, core.Slots(*waits, memoryview(memory)[:slots], comm.rank, comm.size)
+    return mailboxes, core.Slots(*waits, memoryview(memory)[:slots], comm.rank, comm.size, waiting.mismatched)
 
 
 def _error_of(code: int) -> MPI.Exception:
@@ -172,6 +174,17 @@ class _Waiting:
         if failure := channel.failure_on_host(rank):
             raise failure
         return SHORT_NAP if tasks else NAP
+
+    def mismatched(self, rank: int) -> Exception:
+        """Make the communicator unusable, because a rank makes another call; return the error."""
+        channel = self._channel()
+        assert channel
+        error = MismatchError(
+            f"rank {rank} calls another collective than rank {channel.comm.rank}, or has another count, dtype, operation "
+            "or root, or has raised this error before; PYCOLL_CHECK=1 tells the arguments of all ranks"
+        )
+        channel.abandon(error)
+        return error
 
     def give_up(self, rank: int, error: BaseException) -> None:
         """Make the communicator unusable, because a run ends early."""

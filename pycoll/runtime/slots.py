@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from functools import lru_cache, partial
 
 import numpy as np
@@ -77,7 +78,18 @@ def _assembled(key: ProgramKey, dtype: np.dtype, operation: Operation | None) ->
     turns, piece, kind = slot_program(key, mean)
     made = {id(turn): core.Steps(list(turn)) for turn in turns}
     ufunc, divisor = loop_of(operation, dtype) if operation else None, divisor_of(dtype, key.size) if mean else None
-    return core.SlotCode([made[id(turn)] for turn in turns], piece, kind, ufunc, dtype, divisor)
+    call = _number(key, dtype, operation)
+    return core.SlotCode([made[id(turn)] for turn in turns], piece, kind, ufunc, dtype, divisor, call)
+
+
+def _number(key: ProgramKey, dtype: np.dtype, operation: Operation | None) -> int:
+    """A number for a call, which is the same on all ranks if their calls match."""
+    name = key.algorithm.primitive.name
+    blocks = {"allgatherv": key.recvs, "reduce_scatter": key.sends}.get(name) or ()
+    about = [name, key.root, key.length * key.itemsize, *(size for _, size in blocks)]
+    if operation:
+        about += [dtype.str, operation.name, operation.mean]
+    return zlib.crc32(repr(about).encode()) >> 2
 
 
 def assembled(key: ProgramKey, buffers: CheckedBuffers, operation: Operation | None) -> core.SlotCode:

@@ -44,7 +44,7 @@ class ProcessGroup(Group):
             buffer, deliver = to_write(tensor, filled=True)
             kind.scale(buffer)
             requests.append(pycoll.iallreduce(MPI.IN_PLACE, as_array(buffer), kind.name, comm=self.comm))
-            after += [*kind.after(buffer, self.size()), *deliver]
+            after += [*kind.after(buffer, self.comm.size), *deliver]
         return self.work(opts, requests, tensors, after)
 
     @collective("broadcast")
@@ -61,10 +61,10 @@ class ProcessGroup(Group):
         (tensor,) = _listed(tensors)
         kind, root = reduction("reduce", opts.reduceOp, tensor), opts.rootRank
         after: Actions = []
-        if self.rank() == root:
+        if self.comm.rank == root:
             buffer, deliver = to_write(tensor, filled=True)
             kind.scale(buffer)
-            after = [*kind.after(buffer, self.size()), *deliver]
+            after = [*kind.after(buffer, self.comm.size), *deliver]
             request = pycoll.ireduce(MPI.IN_PLACE, as_array(buffer), kind.name, root, comm=self.comm)
         else:
             given = as_array(kind.scaled(to_read(tensor)))
@@ -77,11 +77,13 @@ class ProcessGroup(Group):
         requests, after = [], []
         for output, given in zip(outputs, inputs, strict=True):
             if isinstance(output, Tensor):
-                counts = [given.numel()] * self.size()
-            elif len(output) == self.size():
+                counts = [given.numel()] * self.comm.size
+            elif len(output) == self.comm.size:
                 counts = [tensor.numel() for tensor in output]
             else:
-                raise ValueError(f"all_gather: the list has {len(output)} tensors, but the group {self.size()} ranks")
+                raise ValueError(
+                    f"all_gather: the list has {len(output)} tensors, but the group {self.comm.size} ranks"
+                )
             buffer, deliver = to_write(output)
             requests.append(self._allgather(buffer, given, counts))
             after += deliver
@@ -98,16 +100,16 @@ class ProcessGroup(Group):
         return self.allgather([output], [given], opts)
 
     def _allgather(self, output: Tensor, given: Tensor, counts: list[int]) -> Any:
-        if counts[self.rank()] != given.numel() or sum(counts) != output.numel():
+        if counts[self.comm.rank] != given.numel() or sum(counts) != output.numel():
             raise ValueError(
-                f"all_gather: the output has {output.numel()} elements, with {counts[self.rank()]} of them for rank "
-                f"{self.rank()}, whose input has {given.numel()}"
+                f"all_gather: the output has {output.numel()} elements, with {counts[self.comm.rank]} of them for rank "
+                f"{self.comm.rank}, whose input has {given.numel()}"
             )
         _check_dtypes("all_gather", output, given)
         given = to_read(given)
         recvbuf, sendbuf = as_array(output), as_array(given)
         if is_part(given, output):  # fully_shard gathers from a slice of the output
-            sendbuf = MPI.IN_PLACE if given.data_ptr() == _start(output, counts, self.rank()) else sendbuf.copy()
+            sendbuf = MPI.IN_PLACE if given.data_ptr() == _start(output, counts, self.comm.rank) else sendbuf.copy()
         if min(counts) == max(counts):
             return pycoll.iallgather(sendbuf, recvbuf, comm=self.comm)
         return pycoll.iallgatherv(sendbuf, [recvbuf, in_items(counts, output, recvbuf)], comm=self.comm)
@@ -118,8 +120,8 @@ class ProcessGroup(Group):
         (given,) = _listed(inputs)
         given, recvbuf = to_read(given), None
         after: Actions = []
-        if self.rank() == opts.rootRank:
-            _check_blocks("gather", outputs[0], [given.numel()] * self.size())
+        if self.comm.rank == opts.rootRank:
+            _check_blocks("gather", outputs[0], [given.numel()] * self.comm.size)
             buffer, after = to_write(outputs[0])
             given, recvbuf = apart(given, buffer), as_array(buffer)
         request = pycoll.igather(as_array(given), recvbuf, opts.rootRank, comm=self.comm)
@@ -130,8 +132,8 @@ class ProcessGroup(Group):
         """Scatter a list of tensors at `opts.rootRank`."""
         (output,) = _listed(outputs)
         sendbuf = None
-        if self.rank() == opts.rootRank:
-            _check_blocks("scatter", inputs[0], [output.numel()] * self.size())
+        if self.comm.rank == opts.rootRank:
+            _check_blocks("scatter", inputs[0], [output.numel()] * self.comm.size)
             sendbuf = as_array(apart(to_read(inputs[0]), output))
         buffer, after = to_write(output)
         request = pycoll.iscatter(sendbuf, as_array(buffer), opts.rootRank, comm=self.comm)
@@ -145,7 +147,7 @@ class ProcessGroup(Group):
         kinds = [reduction("reduce_scatter", op, each if isinstance(each, Tensor) else each[0]) for each in inputs]
         for kind, output, given in zip(kinds, outputs, inputs, strict=True):
             single = isinstance(given, Tensor)
-            counts = [output.numel()] * self.size() if single else [tensor.numel() for tensor in given]
+            counts = [output.numel()] * self.comm.size if single else [tensor.numel() for tensor in given]
             request, deliver = self._reduce_scatter(kind, output, to_read(given), counts)
             requests.append(request)
             after += deliver
@@ -158,10 +160,10 @@ class ProcessGroup(Group):
         return self.reduce_scatter([output], [given], opts)
 
     def _reduce_scatter(self, kind: Reduction, output: Tensor, given: Tensor, counts: list[int]) -> tuple[Any, Actions]:
-        if counts[self.rank()] != output.numel() or sum(counts) != given.numel():
+        if counts[self.comm.rank] != output.numel() or sum(counts) != given.numel():
             raise ValueError(
-                f"reduce_scatter: the input has {given.numel()} elements, with {counts[self.rank()]} of them for rank "
-                f"{self.rank()}, whose output has {output.numel()}"
+                f"reduce_scatter: the input has {given.numel()} elements, with {counts[self.comm.rank]} of them for rank "
+                f"{self.comm.rank}, whose output has {output.numel()}"
             )
         _check_dtypes("reduce_scatter", output, given)
         buffer = kind.scaled(given)
@@ -169,7 +171,7 @@ class ProcessGroup(Group):
         uneven = None if min(counts) == max(counts) else counts
         arrays = as_array(apart(buffer, result)), as_array(result)
         request = pycoll.ireduce_scatter(*arrays, kind.name, recvcounts=uneven, comm=self.comm)
-        return request, [*kind.after(result, self.size()), *deliver]
+        return request, [*kind.after(result, self.comm.size), *deliver]
 
     @collective("all_to_all")
     def all_to_all_single(
@@ -180,12 +182,12 @@ class ProcessGroup(Group):
         buffer, after = to_write(output)
         sendbuf, recvbuf = as_array(apart(to_read(given), buffer)), as_array(buffer)
         if output_splits or input_splits:
-            sendcounts = in_items(elements("input", given, input_splits, self.size()), given, sendbuf)
-            recvcounts = in_items(elements("output", output, output_splits, self.size()), output, recvbuf)
+            sendcounts = in_items(elements("input", given, input_splits, self.comm.size), given, sendbuf)
+            recvcounts = in_items(elements("output", output, output_splits, self.comm.size), output, recvbuf)
             request = pycoll.ialltoallv([sendbuf, sendcounts], [recvbuf, recvcounts], comm=self.comm)
         else:
             for name, tensor in (("input", given), ("output", output)):
-                elements(name, tensor, (), self.size())
+                elements(name, tensor, (), self.comm.size)
             request = pycoll.ialltoall(sendbuf, recvbuf, comm=self.comm)
         return self.work(opts or c10d.AllToAllOptions(), request, [output], after)
 
