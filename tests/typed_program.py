@@ -116,6 +116,8 @@ def neighbors(comm: MPI.Intracomm) -> None:
     assert result.tolist() == [1, 1]
     received: list[tuple[int, np.ndarray]] = pycoll.sparse_exchange([0], [two], comm=comm)
     assert len(received) == (SIZE if RANK == 0 else 0)
+    received = ours.sparse_exchange([0], [[two, MPI.DOUBLE]])
+    assert len(received) == (SIZE if RANK == 0 else 0)
 
 
 def _places() -> list[int]:

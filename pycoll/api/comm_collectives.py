@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from mpi4py import MPI
 
 from ..arguments.ops import OpName
@@ -29,6 +31,8 @@ from .comm_calls import (
     Calls,
     counts_exchanged,
 )
+from .comm_messages import packed_view
+from .sparse_exchange import sparse_exchange
 
 if TYPE_CHECKING:
     from ..primitives import names
@@ -342,3 +346,39 @@ class BlockingMethods(Calls):
         """
         if not self._front.run(EXSCAN, algorithm, sendbuf, recvbuf, op, 0):
             self._run(EXSCAN, sendbuf, recvbuf, op, 0, algorithm)
+
+    def sparse_exchange(self, destinations: Sequence[int], buffers: Sequence[Any]) -> list[tuple[int, np.ndarray]]:
+        """Send buffers to some ranks, and receive those that others send, as `pycoll.sparse_exchange` does.
+
+        Parameters
+        ----------
+        destinations : sequence of int
+            The rank that gets each of the buffers; a rank may occur several times.
+        buffers : sequence of buffer specifications
+            One for each destination.  The elements of ``[buf, type]`` and ``[buf, count, type]`` arrive in an array of
+            one dimension: bytes if the datatype has no NumPy dtype.
+
+        Returns
+        -------
+        list of (int, array)
+            The source and the contents of each message that this rank has received, by source.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As in `pycoll.sparse_exchange`, and for buffer specifications that mpi4py does not accept.
+
+        References
+        ----------
+        Hoefler, Siebert and Lumsdaine, "Scalable communication protocols for dynamic sparse data exchange", PPoPP 2010.
+        """
+        arrays = [_message(f"buffers[{position}]", buffer) for position, buffer in enumerate(buffers)]
+        return sparse_exchange(destinations, arrays, comm=self)
+
+
+def _message(name: str, spec: Any) -> Any:
+    """The elements of a buffer specification; other buffers keep their shapes."""
+    if not isinstance(spec, list | tuple):
+        return spec
+    view = packed_view(name, spec, writable=False)
+    return view.whole().view(view.dtype or np.uint8)

@@ -68,9 +68,9 @@ def _has_gaps(spec: Any) -> bool:
     return datatype is not None and not is_dense(datatype)
 
 
-def _loaded(spec: Any, writable: bool) -> BufferView:
+def packed_view(name: str, spec: Any, writable: bool) -> BufferView:
     """Read a buffer, and pack it if it has gaps; MPI may then access the packed memory."""
-    view = read_view("buf", spec, 1, writable)
+    view = read_view(name, spec, 1, writable)
     if view.load:
         if not is_host(view.array):
             order_after_caller(view.array.device.id)
@@ -90,7 +90,7 @@ class _Methods(_mpi):
         """Send a message, as in mpi4py."""
         if not _must_be_served(buf, dest, self):
             return _mpi.Send(self, buf, dest, tag)
-        pointtopoint.send(_loaded(buf, False).whole(), dest, tag, comm=self)
+        pointtopoint.send(packed_view("buf", buf, False).whole(), dest, tag, comm=self)
 
     def Recv(
         self, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG, status: MPI.Status | None = None
@@ -98,7 +98,7 @@ class _Methods(_mpi):
         """Receive a message, as in mpi4py."""
         if not _must_be_served(buf, source, self):
             return _mpi.Recv(self, buf, source, tag, status)
-        view = _loaded(buf, True)
+        view = packed_view("buf", buf, True)
         pointtopoint.recv(view.whole(), source, tag, status, comm=self)
         for store in view.store:
             store()
@@ -107,13 +107,13 @@ class _Methods(_mpi):
         """Start sending a message, as in mpi4py; complete it with its own methods or functions of pycoll."""
         if not _must_be_served(buf, dest, self):
             return _mpi.Isend(self, buf, dest, tag)
-        return pointtopoint.isend(_loaded(buf, False).whole(), dest, tag, comm=self)
+        return pointtopoint.isend(packed_view("buf", buf, False).whole(), dest, tag, comm=self)
 
     def Irecv(self, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG) -> MPI.Request:
         """Start receiving a message, as in mpi4py; complete it with its own methods or functions of pycoll."""
         if not _must_be_served(buf, source, self):
             return _mpi.Irecv(self, buf, source, tag)
-        view = _loaded(buf, True)
+        view = packed_view("buf", buf, True)
         request = pointtopoint.irecv(view.whole(), source, tag, comm=self)
         if isinstance(request, pointtopoint.DeviceMessageRequest):
             request.after = view.store

@@ -58,7 +58,7 @@ class NeighborMethods(Calls):
         if not self._front.run(NEIGHBOR_ALLGATHERV, algorithm, sendbuf, recvbuf, None, 0):
             self._run(NEIGHBOR_ALLGATHERV, sendbuf, recvbuf, None, 0, algorithm)
 
-    def Neighbor_alltoall(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Neighbors | None = None) -> None:
+    def Neighbor_alltoall(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.NeighborAlltoall | None = None) -> None:
         """Send a block to each neighbor, and receive one from each, as in mpi4py.
 
         Parameters
@@ -68,7 +68,8 @@ class NeighborMethods(Calls):
         recvbuf : buffer specification
             indegree * n elements: a block from each source.
         algorithm : str, optional
-            "direct", which is the default, "two_level" or "native".
+            "direct", which is the default, "two_level", "combining" or "native".  "combining" needs a communicator of
+            `Cartcomm.Create_neighborhood`.
         """
         if not self._front.run(NEIGHBOR_ALLTOALL, algorithm, sendbuf, recvbuf, None, 0):
             self._run(NEIGHBOR_ALLTOALL, sendbuf, recvbuf, None, 0, algorithm)
@@ -111,7 +112,9 @@ class NeighborMethods(Calls):
         """Start `Neighbor_allgatherv`; see there for the parameters."""
         return self._start(NEIGHBOR_ALLGATHERV, sendbuf, recvbuf, None, 0, algorithm)
 
-    def Ineighbor_alltoall(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Neighbors | None = None) -> Request:
+    def Ineighbor_alltoall(
+        self, sendbuf: Any, recvbuf: Any, *, algorithm: names.NeighborAlltoall | None = None
+    ) -> Request:
         """Start `Neighbor_alltoall`; see there for the parameters."""
         return self._start(NEIGHBOR_ALLTOALL, sendbuf, recvbuf, None, 0, algorithm)
 
@@ -136,7 +139,12 @@ class NeighborMethods(Calls):
         return self._initialize(NEIGHBOR_ALLGATHERV, info, sendbuf, recvbuf, None, 0, algorithm)
 
     def Neighbor_alltoall_init(
-        self, sendbuf: Any, recvbuf: Any, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Neighbors | None = None
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        info: MPI.Info = MPI.INFO_NULL,
+        *,
+        algorithm: names.NeighborAlltoall | None = None,
     ) -> Persistent:
         """Create a persistent `Neighbor_alltoall`; see there for the parameters.  `info` is ignored."""
         return self._initialize(NEIGHBOR_ALLTOALL, info, sendbuf, recvbuf, None, 0, algorithm)

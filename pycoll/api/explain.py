@@ -138,8 +138,8 @@ def explain(
     TypeError
         For an `nbytes` that is not an integer.
     ValueError
-        If the primitive or the algorithm is unknown or cannot run on the topology of `comm`, `nbytes` is negative,
-        `root` is not a rank, or `op` is "exact_sum".
+        If the primitive or the algorithm is unknown or cannot run on the topology of `comm` or with the places of its
+        ranks, `nbytes` is negative, `root` is not a rank, or `op` is "exact_sum".
     WrongCommunicator
         If a collective between neighbors has a communicator without a topology.
     """
@@ -163,6 +163,7 @@ def explain(
     key = SelectionKey(primitive, nbytes, commutative, same, registered=registered, slots=in_slots)
     choice = select(algorithm, key, channel.facts, channel.choices, tuned)
     chosen = find(primitive, choice.algorithm)
+    channel.facts.hosts_for(chosen)  # raises the error of the call if levels split a host unevenly
     if channel.topology and chosen.needs_stencil:
         check_stencil(channel.topology.neighbors.stencil)
     if known.near and choice.reason == BY_RULES:

@@ -85,7 +85,7 @@ def neighbor_allgatherv(
 
 
 def neighbor_alltoall(
-    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm, algorithm: names.Neighbors | None = None
+    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm, algorithm: names.NeighborAlltoall | None = None
 ) -> Any:
     """Neighbor all-to-all: send a block to each neighbor, and receive one from each.
 
@@ -98,7 +98,8 @@ def neighbor_alltoall(
     comm : MPI.Intracomm
         A communicator with a topology.
     algorithm : str, optional
-        "direct", which is the default, "two_level" or "native".
+        "direct", which is the default, "two_level", "combining" or "native".  "combining" needs a communicator of
+        `Cartcomm.Create_neighborhood`.
 
     Returns
     -------

@@ -38,7 +38,8 @@ def in_words(error: Exception) -> str:
         return str(error)
     if isinstance(error, FileNotFoundError):
         return f"{error.filename}: no such file"
-    return f"{error.filename}: {error.strerror[0].lower()}{error.strerror[1:]}"
+    name = error.filename2 or error.filename  # the file that another one was to replace
+    return f"{name}: {error.strerror[0].lower()}{error.strerror[1:]}"
 
 
 def check_folder(option: str, path: Path | None, *endings: str) -> None:

@@ -63,7 +63,12 @@ CALLS = {
     "Ialltoall": "s r",
     "Allreduce_init": "x y",
     "Neighbor_allgather": "x h",
+    "Neighbor_allgatherv": "x [h]",
     "Neighbor_alltoall": "g h",
+    "Neighbor_alltoallv": "[g] [h]",
+    "Neighbor_alltoallw": "{g} {h}",
+    "Ineighbor_alltoall": "g h",
+    "Neighbor_allgather_init": "x h",
     "Neighbor_alltoall_init": "g h",
 }
 NAMED = {
@@ -120,20 +125,19 @@ class CallBuffers:
             return MPI.IN_PLACE
         if name == "counts":
             return [self.part] * self.ranks
+        letter = name.strip("[]{}")
         length = {"v": self.part * self.ranks, "z": self.part}.get(name, self.count)
         blocks = self.ranks if name == "v" and self.method == "Reduce_scatter_block" else 1
-        if name.strip("[]{}") in ("s", "r"):
-            length, blocks = self.count * self.ranks, self.ranks
-        if name in "ghef":
-            blocks = NEIGHBORS if name in "gh" else AROUND
+        if letter in "srghef":
+            blocks = {"s": self.ranks, "r": self.ranks, "g": NEIGHBORS, "h": NEIGHBORS}.get(letter, AROUND)
             length = self.count * blocks
         array = self.allocate(length)
-        array[...] = name.strip("[]{}") in ("x", "v", "s", "g", "e")  # y is 0, so that sums in place do not grow
+        array[...] = letter in "xvsge"  # y is 0, so that sums in place do not grow
         self.arrays.append(array)
         if name.startswith("{"):
-            return [array, columns(self.count, self.ranks)]
+            return [array, columns(self.count, blocks)]
         if name.startswith("["):
-            return [array, [self.count] * self.ranks, MPI.FLOAT]
+            return [array, [self.count] * blocks, MPI.FLOAT]
         return [array, length // blocks, MPI.FLOAT] if self.typed else array
 
 
@@ -224,11 +228,12 @@ def measure(
 
 def topologies(comm: MPI.Intracomm, ours: pycoll.Comm, call: str) -> Iterator[MPI.Intracomm]:
     """Yield the communicators of a call between neighbors: of MPI, and of pycoll."""
-    if not call.startswith("Neighbor"):
+    if "eighbor" not in call:
         return
     sides = MPI.Compute_dims(comm.size, 2)
     grid = ours.Create_cart(sides, [True, True])
     if call not in NAMED:
+        pycoll.attach(grid)  # or MPI would run nonblocking calls
         yield from (comm.Create_cart(sides, [True, True]), grid)
         return
     around = grid.Create_neighborhood([offset for offset in product((-1, 0, 1), repeat=2) if any(offset)])

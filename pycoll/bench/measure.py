@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import copy
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from .options import SPECIAL, names_of
 
 MPIS = "mpi"  # the native MPI collective, called without pycoll
 LIMIT = "limit"  # the copy limit, see `pycoll.bench.limit`
+PLAIN = "plain"  # the plain sum of pycoll, beside exact sums
 STAGED = "staged"  # the native MPI collective on buffers in GPU memory, staged through host memory
 
 
@@ -72,6 +74,10 @@ def measure(comm: MPI.Intracomm, point: Measurement, options: argparse.Namespace
     calls = {name: way() for name, way in ways.items()}
     if options.registered and point.primitive in limit.MEASURED:
         calls[LIMIT] = limit.call(case)
+    if case.op == "exact_sum" and case.shape.reduces:
+        plain = copy.copy(case)  # with the same buffers
+        plain.op = "sum"
+        calls[PLAIN] = plain.call(None, options.form)
     _time(comm, calls, records, options, budget)
     if options.form == "nonblocking":
         _overlap(comm, ways, records, options, budget)
@@ -115,7 +121,7 @@ def _record(case: Case, name: str, options: argparse.Namespace) -> dict:
         "op": case.op if case.shape.reduces else None,
         "root": case.root if case.shape.rooted else None,
         **dict.fromkeys(("iterations", "min", "median", "p99", "algbw", "busbw", "native", "staged", "ratio", "limit")),
-        **dict.fromkeys(("overlap", "copied", "wrong")),
+        **dict.fromkeys(("plain", "overlap", "copied", "wrong")),
     }
 
 
@@ -125,7 +131,7 @@ def _time(
     """Time the calls, and write times in microseconds and bandwidths in GB/s to the records."""
     times = alternate(comm, calls, budget, options.iters, options.warmup_iters)
     medians = {name: float(np.median(seconds)) * 1e6 for name, seconds in times.items()}
-    yardstick, copying = times.get(MPIS, times.get(STAGED)), times.pop(LIMIT, None)
+    yardstick, copying, plain = times.get(MPIS, times.get(STAGED)), times.pop(LIMIT, None), times.pop(PLAIN, None)
     for name, seconds in times.items():
         record, median = records[name], medians[name]
         algbw = record["bytes"] / median / 1e3
@@ -140,6 +146,7 @@ def _time(
             "staged": medians.get(STAGED),
             "ratio": None if yardstick is None else ratio(yardstick, seconds),
             "limit": None if copying is None else ratio(seconds, copying),
+            "plain": None if plain is None else ratio(seconds, plain),
         }
 
 

@@ -24,6 +24,7 @@ MEASURED: Columns = {
     "ratio": ("mpi /\ntime", ".2f"),
 }
 LIMIT: Columns = {"limit": ("time /\nlimit", ".2f")}
+PLAIN: Columns = {"plain": ("time /\nplain", ".2f")}
 WRONG: Columns = {"wrong": ("\n#wrong", "")}
 OVERLAP: Columns = {"overlap": ("overlap\n(%)", ".0f")}
 FASTEST: Columns = {
@@ -39,6 +40,7 @@ def nccl_table(records: list[dict], options: argparse.Namespace) -> str:
     """Return a table with a row for each size and algorithm, and out-of-place and in-place results side by side."""
     shown = {} if options.validate_only else MEASURED
     shown |= LIMIT if options.registered else {}
+    shown |= PLAIN if options.op == "exact_sum" else {}
     shown |= OVERLAP if options.nonblocking else {}
     shown |= COPIED if options.device == "cuda" else {}
     shown |= WRONG if options.check or options.validate_only else {}

@@ -49,7 +49,8 @@ def _lines() -> Iterator[str]:
     yield 'AlgorithmName = NewType("AlgorithmName", str)'
     yield "def algorithms(primitive: str) -> list[AlgorithmName]: ..."
     listed = {name.title().replace("_", ""): [*algorithms_of(name), NATIVE] for name in PRIMITIVES}
-    listed["Neighbors"] = [*algorithms_of("neighbor_alltoall"), NATIVE]
+    listed["Neighbors"] = [*algorithms_of("neighbor_allgather"), NATIVE]
+    listed["NeighborAlltoall"] = [*algorithms_of("neighbor_alltoall"), NATIVE]
     listed["Sharding"] = [name for name in algorithms_of("allgather") if name in algorithms_of("reduce_scatter")]
     for title, names in listed.items():
         quoted = fill(", ".join(f'"{name}"' for name in names), 116, break_on_hyphens=False)

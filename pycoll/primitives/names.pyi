@@ -63,6 +63,9 @@ Alltoallw: TypeAlias = AlgorithmName | Literal[
     "naive", "pairwise", "native"
 ]
 Neighbors: TypeAlias = AlgorithmName | Literal[
+    "direct", "two_level", "native"
+]
+NeighborAlltoall: TypeAlias = AlgorithmName | Literal[
     "direct", "two_level", "combining", "native"
 ]
 Sharding: TypeAlias = AlgorithmName | Literal[

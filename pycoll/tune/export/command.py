@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mpi4py import MPI
+from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
 
 from pycoll.base.command_line import in_words, printed_once, refuse, say_written
 from pycoll.runtime import native
@@ -22,7 +23,7 @@ from .document import SETTINGS, existing, with_measurement, write
 from .measure import measured
 from .mpich import Mpich
 from .ompi import OpenMpi
-from .rules import Library
+from .rules import DEFAULT, Library
 
 LIBRARIES: dict[str, tuple[str, type[Mpich] | type[OpenMpi]]] = {
     "mpich": ("MPICH", Mpich),
@@ -44,14 +45,19 @@ def export(comm: MPI.Intracomm, options: argparse.Namespace) -> None:
             sys.exit(1)
     found = measured(comm, library, points(options.primitives, options.sizes), options.budget)
     where = {"ranks": comm.size, "hosts": attach(comm).facts.host_count, "environment": environment(comm)}
-    if comm.rank == 0:
-        document = with_measurement(existing(options.output), where | {"primitives": found})
-        print(summary(found))
-        say_written(*write(library, options.output, document))
-        if (options.output / SETTINGS).exists():
-            print(f"to use the rules: . {shlex.quote(str((options.output / SETTINGS).absolute()))}")
-        else:
-            print("no rules: no algorithm is clearly faster than those that the library selects")
+    with printed_once(comm):
+        if comm.rank == 0:
+            print(*filter(None, [all_points(found), summary(found)]), sep="\n")
+            try:
+                document = with_measurement(existing(options.output), where | {"primitives": found})
+                say_written(*write(library, options.output, document))
+            except OSError as error:
+                print(f"{PROG}: -o {options.output}: {in_words(error)}", file=sys.stderr)
+                sys.exit(1)
+            if (options.output / SETTINGS).exists():
+                print(f"to use the rules: . {shlex.quote(str((options.output / SETTINGS).absolute()))}")
+            else:
+                print("no rules: no algorithm is clearly faster than those that the library selects")
 
 
 def problem(which: str, folder: Path) -> str | None:
@@ -70,6 +76,16 @@ def problem(which: str, folder: Path) -> str | None:
     if before["mpi"] != native.library():
         return f"-o {folder}: its rules are for {before['mpi']}, not for {native.library()}; name another directory"
     return None
+
+
+def all_points(found: dict[str, list[dict[str, Any]]]) -> str:
+    """Return a table of all points: the time of the library's choice, and its ratio to the best time."""
+    rows = [
+        (primitive, size_label(point["nbytes"]), point["seconds"][DEFAULT] * 1e6, point["best"], point["gain"])
+        for primitive, points in found.items()
+        for point in points
+    ]
+    return str(tabulate(rows, ("primitive", "size", "default (us)", "best", "default / best"), floatfmt=".2f"))
 
 
 def summary(found: dict[str, list[dict[str, Any]]]) -> str:

@@ -86,7 +86,9 @@ class Timer:
         gain = ratio(times[DEFAULT], times[best])
         sure = float(np.quantile(times[DEFAULT] / times[best], SURE)) >= 1
         selected = best if gain >= GAIN and sure else None
-        return case.nbytes, {"seconds": found, "selected": selected, "gain": gain if selected else 1.0}
+        if gain <= 1:
+            best, gain = DEFAULT, 1.0
+        return case.nbytes, {"seconds": found, "best": best, "selected": selected, "gain": gain}
 
     def _native(self, case: Case) -> Call:
         call = case.call_native()

@@ -87,6 +87,35 @@ def test_wrong_arguments():
     assert pycoll.sparse_exchange([], [], comm=WORLD) == []
 
 
+def test_the_method_takes_buffer_specifications():
+    ours = pycoll.Comm(WORLD)
+    right, left = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+    matrix = np.arange(6.0).reshape(2, 3) + RANK
+    column = MPI.DOUBLE.Create_vector(2, 1, 3).Commit()
+    buffers = [matrix, [matrix, MPI.DOUBLE], (matrix, 2, MPI.DOUBLE), [matrix, 1, column]]
+    received = ours.sparse_exchange([right] * 4, buffers)
+    column.Free()
+    theirs = matrix - RANK + left
+    assert [source for source, _ in received] == [left] * 4
+    for (_, array), expected in zip(
+        received, [theirs, theirs.ravel(), theirs[0, :2], theirs[:, 0].copy().view(np.uint8)]
+    ):
+        np.testing.assert_array_equal(array, expected, strict=True)
+
+
+def test_wrong_arguments_of_the_method():
+    ours = pycoll.Comm(WORLD)
+    with pytest.raises(TypeError, match=r"buffers\[0\] .*; to pass an MPI datatype with a buffer, use pycoll.Comm"):
+        pycoll.sparse_exchange([0], [[np.zeros(1), MPI.DOUBLE]])
+    with pytest.raises(ValueError, match=r"buffers\[0\] has 8 bytes, but 2 elements at displacement 0 end at byte 16"):
+        ours.sparse_exchange([0], [[np.zeros(1), 2, MPI.DOUBLE]])
+    with pytest.raises(TypeError, match=r"buffers\[1\]"):
+        ours.sparse_exchange([0, 0], [np.zeros(1), object()])
+    with pytest.raises(ValueError, match=rf"destinations\[0\]={SIZE} is not a rank"):
+        ours.sparse_exchange([SIZE], [np.zeros(1)])
+    assert ours.sparse_exchange([], []) == []
+
+
 def test_on_a_part_of_the_ranks():
     half = WORLD.Split(RANK % 2, -RANK)
     received = pycoll.sparse_exchange([half.size - 1], [np.array([RANK])], comm=half)

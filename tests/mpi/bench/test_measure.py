@@ -6,6 +6,7 @@ import pytest
 from pycoll.bench import measure
 from pycoll.bench.measure import Measurement
 from pycoll.bench.options import parse
+from pycoll.bench.tables import nccl_table
 from tests.mpi.native import SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
@@ -24,3 +25,15 @@ def test_ratios_of_calls_that_are_disturbed(monkeypatch):
     records = measure.measure(WORLD, Measurement("bcast", 64, False), options, np, 0.1)
     ratios = {record["algorithm"]: record["ratio"] for record in records}
     assert ratios == pytest.approx({"mpi": 1.0, "ring": 1.2, "naive": 0.5})
+
+
+def test_exact_sums_are_compared_with_plain_ones(monkeypatch):
+    times = {"auto": np.array([30.0, 60.0, 50.0]), "plain": np.array([10.0, 20.0, 10.0]), "mpi": np.full(3, 5.0)}
+    monkeypatch.setattr(measure, "alternate", lambda comm, calls, *others: {name: times[name] for name in calls})
+    options = parse(["allreduce", "bcast", "--op", "exact_sum"], SIZE)
+    exact, plain = (
+        measure.measure(WORLD, Measurement(name, 64, False), options, np, 0.1) for name in ("allreduce", "bcast")
+    )
+    assert {record["algorithm"]: record["plain"] for record in exact} == {"mpi": 0.5, "auto": 3.0}
+    assert {record["plain"] for record in plain} == {None}
+    assert "time /" in nccl_table(exact, options)

@@ -122,7 +122,10 @@ def test_domains_of_the_wrong_form(monkeypatch):
 def test_a_level_that_splits_a_host_unevenly():
     comm = with_domains([0] + [1] * (SIZE - 1))
     parts = f"1 and {SIZE - 1}"
+    name, message = "hierarchical:levels=node+numa", f"the level numa splits host 0 unevenly, into domains of {parts} r"
     for _ in range(2):
-        with pytest.raises(ValueError, match=f"the level numa splits host 0 unevenly, into domains of {parts} ranks"):
-            pycoll.allreduce(np.ones(3), np.empty(3), comm=comm, algorithm="hierarchical:levels=node+numa")
+        with pytest.raises(ValueError, match=message):
+            pycoll.allreduce(np.ones(3), np.empty(3), comm=comm, algorithm=name)
+        with pytest.raises(ValueError, match=message):
+            pycoll.explain("allreduce", nbytes=12, comm=comm, algorithm=name)
     comm.Free()

@@ -89,7 +89,9 @@ def test_the_algorithms_of_this_library(primitive):
         known = {DEFAULT, *library.algorithms(primitive, nbytes)}
         assert DEFAULT in point["seconds"] and set(point["seconds"]) <= known
         assert all(seconds > 0 for seconds in point["seconds"].values())
-        assert point["gain"] >= GAIN if point["selected"] else point["gain"] == 1
+        assert point["selected"] in (None, point["best"]) and point["best"] in point["seconds"]
+        assert point["gain"] >= (GAIN if point["selected"] else 1)
+        assert (point["gain"] == 1) == (point["best"] == DEFAULT)
         if primitive == "allreduce":
             assert "recursive_doubling" in point["seconds"]
             assert ("ring" in point["seconds"]) == (OWN is Mpich), "in Open MPI, it is only for operations that commute"
