@@ -21,7 +21,8 @@ from operator import index
 from mpi4py import MPI
 from numpy import uint8, zeros
 
-from ..base.parcels import LONG_ARRAY, PICKLER, Parcel, failed, one_for_each, packed, pickled, segment_sizes, unpacked, wrapped
+from ..base.parcels import LONG_ARRAY, PICKLER, Parcel, failed, has_table, one_for_each, packed, pickled, segment_sizes
+from ..base.parcels import table_rows, unpacked, wrapped
 from ..compiler.program import SLOTS
 
 np.import_array()
@@ -89,6 +90,8 @@ cdef object get(Entry *entry, int process):
         sealed.segments = []
         for i in range(entry.segments):
             sealed.segments.append(copied(process, entry.content[2 * i], entry.content[2 * i + 1]))
+        if sealed.segments and has_table(sealed.wire):
+            sealed.segments = [copied(process, at, size) for at, size in table_rows(sealed.segments[0])]
     return sealed
 
 
@@ -321,17 +324,18 @@ cdef class ObjectCollectives:
     cdef object sealed(self, obj, Py_ssize_t size):
         """The pickle of an object if it is short, else its parcel."""
         cdef Py_ssize_t room = size - HEAD
+        cdef Py_ssize_t beside = room // 3 if self.has_addresses else room  # beside the addresses and sizes of segments
         if np.PyArray_CheckExact(obj):
-            return packed(obj, room // 3)  # beside the addresses of segments
+            return packed(obj, beside)
         data, buffers = pickled(obj)
-        return wrapped(obj, data, buffers, room // 3) if buffers or len(data) > room else data
+        return wrapped(obj, data, buffers, beside) if buffers or len(data) > room else data
 
     cdef int write(self, made, int which, Py_ssize_t distance) except -1:
         """Make an entry of a pickle or a parcel, whose segments are kept until their readers have them."""
         cdef Entry *entry = self.outgoing(which, distance)
         cdef bint is_parcel = type(made) is Parcel
         cdef bytes wire = made.wire if is_parcel else made
-        cdef list segments = made.segments if is_parcel and self.has_addresses else []
+        cdef list segments = (made.split()[0] or made.segments) if is_parcel and self.has_addresses else []
         cdef np.ndarray array
         cdef int i
         entry.kind, entry.segments = PARCEL if is_parcel else PICKLE, len(segments)
@@ -596,9 +600,7 @@ cdef class ObjectMessages(ObjectCollectives):
         """Exchange the segments of parcels."""
         cdef list wires = [(<Sealed>one).wire if is_parcel(one) else b"" for one in found]
         cdef Py_ssize_t i
-        mine = self.kept.get(0, NOTHING)
-        if what & EACH:
-            mine = [self.kept.get(i, NOTHING) for i in range(count)]
+        mine = [self.kept.get(i, NOTHING) for i in range(count)]
         segments = self.undisturbed(self.others.follow, (NAMES[what], wires or None, mine, root))
         for i in range(len(found)):
             if is_parcel(found[i]):
