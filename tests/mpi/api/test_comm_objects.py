@@ -167,8 +167,8 @@ def test_the_order_of_an_algorithm(comm, name):
     np.testing.assert_allclose(comm.allreduce(mine, algorithm=name), result[0])
 
 
-def joined(left, right):
-    """Combine objects, not commutatively."""
+def joined(left, right, datatype):
+    """Combine objects, not commutatively; mpi4py passes None as the datatype."""
     return (left, right)
 
 
@@ -192,7 +192,7 @@ def test_rank_order_of_operations_that_do_not_commute(comm):
         found = comm.allreduce(mine, op, algorithm=name)
         assert "".join(c for c in str(found) if c.isalpha()) == "".join(chr(97 + rank) for rank in range(SIZE))
     op.Free()
-    commuting = MPI.Op.Create(lambda left, right: left | right, commute=True)
+    commuting = MPI.Op.Create(lambda left, right, datatype: left | right, commute=True)
     assert comm.allreduce({RANK}, commuting, algorithm="ring") == set(range(SIZE))
     commuting.Free()
 
