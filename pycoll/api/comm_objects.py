@@ -24,7 +24,8 @@ class ObjectMethods(CollectiveMethods):
     Numbers, None, NumPy scalars and contiguous arrays of numbers are copied; other objects are pickled by `MPI.pickle`.
     Results are new objects, also on the rank that has sent them.  If an object cannot be pickled, its rank raises that
     error, and ranks that wait for the object raise RemoteError.  Reductions apply a Python function, or the function of
-    an MPI.Op, to the objects in rank order.  MPI.SUM, PROD, MAX, MIN, BAND, BOR and BXOR combine elements of arrays.
+    an MPI.Op, to the objects in rank order.  With `algorithm`, the order is that of the algorithm, which may not be
+    rank order.  MPI.SUM, PROD, MAX, MIN, BAND, BOR and BXOR combine elements of arrays.
     """
 
     def _attached(self) -> core.ObjectCollectives | Objects:
@@ -162,12 +163,18 @@ class ObjectMethods(CollectiveMethods):
             The rank that gets the result.
         algorithm : str, optional
             An algorithm of `pycoll.primitives.reduce`: objects are combined in its order, like a vector of one element.
-            By default, they are combined in the order of mpi4py.
+            This may not be rank order, which matters for strings, lists and functions that do not commute.  By default,
+            objects are combined in the order of mpi4py, which is rank order.
 
         Returns
         -------
         object
             The result, at the root; None on other ranks.
+
+        Raises
+        ------
+        ValueError
+            If `op` is an MPI.Op that does not commute, and the algorithm does not keep rank order.
         """
         return (self._objects or self._attached()).reduce(sendobj, op, root, algorithm)
 
@@ -181,12 +188,17 @@ class ObjectMethods(CollectiveMethods):
         op : MPI.Op or callable, default MPI.SUM
             A function of two objects.
         algorithm : str, optional
-            As in `reduce`, an algorithm of `pycoll.primitives.allreduce`.
+            As in `reduce`, an algorithm of `pycoll.primitives.allreduce`, which may not combine in rank order.
 
         Returns
         -------
         object
             The result.
+
+        Raises
+        ------
+        ValueError
+            As in `reduce`.
         """
         return (self._objects or self._attached()).allreduce(sendobj, op, algorithm)
 

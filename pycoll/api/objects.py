@@ -1,7 +1,8 @@
 """Collectives of Python objects, as functions.
 
 Their arguments and results are those of the lower-case methods of `pycoll.Comm` (`pycoll.api.comm_objects`); `comm` is
-the communicator, COMM_WORLD by default.
+the communicator, COMM_WORLD by default.  With `algorithm`, reductions combine objects in the order of the algorithm,
+which may not be rank order.
 """
 
 from __future__ import annotations

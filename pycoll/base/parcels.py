@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 from .errors import RemoteError
 
-PICKLED, LONG, LONG_ARRAY, FAILED = (bytes([kind]) for kind in range(4))
+PICKLED, LONG, LONG_ARRAY, FAILED, MANY = (bytes([kind]) for kind in range(5))
 _DTYPES: dict[int, np.dtype] = {np.dtype(char).num: np.dtype(char) for char in "?bBhHiIlLefdgFDG"}
 PICKLER = MPI.pickle  # MPI itself does not notice if a program assigns another object to this name
 
@@ -25,15 +25,21 @@ class Parcel:
     """An object on its way.
 
     `wire` are the bytes that are sent first: the kind, and what belongs to it.  For PICKLED, that is the pickle.  For
-    LONG, it is the sizes of the segments that follow: the pickle, and the buffers that are not in it.  A LONG_ARRAY
-    follows in one segment, after its dtype and its shape.  A rank that has FAILED to pack its object sends the reason.
-    Segments are arrays of bytes.
+    LONG, it is the sizes of the segments that follow: the pickle, and the buffers that are not in it.  If there are too
+    MANY sizes, it is the size of a table, the first segment, which has the address and the size of each other segment.
+    A LONG_ARRAY follows in one segment, after its dtype and its shape.  A rank that has FAILED to pack its object sends
+    the reason.  Segments are arrays of bytes.
     """
 
     __slots__ = ("segments", "wire")
 
     def __init__(self, wire: bytes, segments: list[np.ndarray]) -> None:
         self.wire, self.segments = wire, segments
+
+    def split(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """The table, if there is one, and the other segments."""
+        tables = int(has_table(self.wire))
+        return self.segments[:tables], self.segments[tables:]
 
 
 def one_for_each(objs: Any, size: int) -> list[Any]:
@@ -46,7 +52,7 @@ def one_for_each(objs: Any, size: int) -> list[Any]:
 
 def packed(obj: Any, room: int) -> Parcel:
     """Pack an object, with at most `room` bytes to be sent first."""
-    if type(obj) is np.ndarray and obj.nbytes > room and _is_plain(obj):
+    if type(obj) is np.ndarray and obj.nbytes > room and is_plain(obj):
         about = LONG_ARRAY + struct.pack(f"{1 + obj.ndim}q", obj.dtype.num, *obj.shape)
         if len(about) <= room:
             return Parcel(about, [obj.reshape(-1).view(np.uint8)])
@@ -58,13 +64,16 @@ def wrapped(obj: Any, data: bytes, buffers: list[Any], room: int) -> Parcel:
     if not buffers and len(data) < room:
         return Parcel(PICKLED + data, [])
     parts = [data, *buffers]
-    if buffers and not (8 * len(parts) < room and _takes_buffers()):
+    if buffers and not _takes_buffers():
         parts = [_bytes(PICKLER.dumps(obj))]
     segments = [np.frombuffer(part, np.uint8) for part in parts]
-    return Parcel(LONG + struct.pack(f"{len(segments)}q", *(one.nbytes for one in segments)), segments)
+    if 8 * len(parts) < room:
+        return Parcel(LONG + struct.pack(f"{len(segments)}q", *(one.nbytes for one in segments)), segments)
+    table = np.array([(one.ctypes.data, one.nbytes) for one in segments], np.uint64).reshape(-1).view(np.uint8)
+    return Parcel(MANY + struct.pack("q", table.nbytes), [table, *segments])
 
 
-def _is_plain(array: np.ndarray) -> bool:
+def is_plain(array: np.ndarray) -> bool:
     """Whether a pickle of the array gives an array of this dtype in this order of elements."""
     return _DTYPES.get(array.dtype.num) is array.dtype and array.flags.c_contiguous and array.flags.writeable
 
@@ -102,13 +111,23 @@ def failed(rank: int, error: BaseException, room: int) -> Parcel:
 
 
 def segment_sizes(wire: bytes) -> list[int]:
-    """The sizes in bytes of the segments that follow."""
-    if wire[:1] == LONG:
+    """The sizes in bytes of the segments that follow; if there is a table, its size only."""
+    if wire[:1] in (LONG, MANY):
         return _numbers(wire)
     if wire[:1] == LONG_ARRAY:
         dtype, *shape = _numbers(wire)
         return [math.prod(shape) * _DTYPES[dtype].itemsize]
     return []
+
+
+def has_table(wire: bytes) -> bool:
+    """Whether a table is the first of the segments that follow."""
+    return wire[:1] == MANY
+
+
+def table_rows(table: np.ndarray) -> list[list[int]]:
+    """The address and the size in bytes of each segment in a table."""
+    return table.view(np.uint64).reshape(-1, 2).tolist()
 
 
 def _numbers(wire: bytes) -> list[int]:
@@ -122,7 +141,7 @@ def array_of(parcel: Parcel) -> np.ndarray:
 
 
 def unpacked(wire: bytes, segments: list[np.ndarray]) -> Any:
-    """Unpack an object; `segments` are arrays of bytes, whose memory becomes its own."""
+    """Unpack an object; `segments` are arrays of bytes without a table, whose memory becomes its own."""
     kind = wire[:1]
     if kind == PICKLED:
         return PICKLER.loads(memoryview(wire)[1:])
@@ -131,5 +150,5 @@ def unpacked(wire: bytes, segments: list[np.ndarray]) -> Any:
     if kind == LONG_ARRAY:
         return array_of(Parcel(wire, segments))
     if len(segments) == 1:
-        return PICKLER.loads(segments[0])
-    return PICKLER.loads_oob(segments[0], segments[1:])
+        return PICKLER.loads(memoryview(segments[0]))  # type: ignore[arg-type]
+    return PICKLER.loads_oob(memoryview(segments[0]), segments[1:])  # type: ignore[arg-type]

@@ -21,7 +21,8 @@ from operator import index
 from mpi4py import MPI
 from numpy import uint8, zeros
 
-from ..base.parcels import LONG_ARRAY, PICKLER, Parcel, failed, one_for_each, packed, pickled, unpacked, wrapped
+from ..base.parcels import LONG_ARRAY, PICKLER, Parcel, failed, has_table, is_plain, one_for_each, packed, pickled
+from ..base.parcels import table_rows, unpacked, wrapped
 from ..compiler.program import SLOTS
 
 np.import_array()
@@ -92,6 +93,8 @@ cdef object get(Entry *entry, int process):
         sealed.segments = []
         for i in range(entry.segments):
             sealed.segments.append(copied(process, entry.content[2 * i], entry.content[2 * i + 1]))
+        if sealed.segments and has_table(sealed.wire):
+            sealed.segments = [copied(process, at, size) for at, size in table_rows(sealed.segments[0])]
     return sealed
 
 
@@ -173,8 +176,7 @@ cdef class ObjectCollectives:
         cdef int source = self.root_of(root, algorithm)
         if source < 0:
             return self.others.bcast(obj, root, algorithm)
-        self.begin_call(BCAST)
-        cdef int count = self.pack(obj) if self.rank == source else 0
+        cdef int count = self.pack(BCAST, obj) if self.rank == source else self.begin_call(BCAST)
         return self.opened(self.exchanged(BCAST, count, source))[0]
 
     def scatter(self, objs, root=0, algorithm=None):
@@ -182,6 +184,7 @@ cdef class ObjectCollectives:
         cdef int source = self.root_of(root, algorithm)
         if source < 0 or self.room < LEAST:
             return self.others.scatter(objs, root, algorithm)
+        self.begin_call(SCATTER)
         cdef int count = self.pack_all(objs) if self.rank == source else 0
         return self.opened(self.exchanged(SCATTER, count, source))[0]
 
@@ -190,15 +193,13 @@ cdef class ObjectCollectives:
         cdef int to = self.root_of(root, algorithm)
         if to < 0:
             return self.others.gather(obj, root, algorithm)
-        self.begin_call(GATHER)
-        return self.opened(self.exchanged(GATHER, self.pack(obj), to))
+        return self.opened(self.exchanged(GATHER, self.pack(GATHER, obj), to))
 
     def allgather(self, obj, algorithm=None):
         """Give the objects of all ranks to all ranks."""
         if self.is_for_others(algorithm):
             return self.others.allgather(obj, algorithm)
-        self.begin_call(ALLGATHER)
-        return self.opened(self.exchanged(ALLGATHER, self.pack(obj), 0))
+        return self.opened(self.exchanged(ALLGATHER, self.pack(ALLGATHER, obj), 0))
 
     def alltoall(self, objs, algorithm=None):
         """Give each rank an object of each rank."""
@@ -234,8 +235,7 @@ cdef class ObjectCollectives:
         return self.combined("exscan", obj, op, 0)
 
     cdef object combined(self, str name, obj, op, int root):
-        self.begin_call(ALLREDUCE)
-        self.pack(obj)
+        self.pack(ALLREDUCE, obj)
         if self.kept and self.kept[0].wire[:1] == LONG_ARRAY:  # a second collective may follow
             return self.others.in_python(self.array_combined, name, self.kept[0], op, root)
         return self.packed_combined(name, op, root)
@@ -277,13 +277,21 @@ cdef class ObjectCollectives:
     cdef inline Entry *outgoing(self, int which, Py_ssize_t distance) noexcept:
         return <Entry *>(self.packed + which * distance)
 
-    cdef int pack(self, obj) except -1:
-        """Make an entry of an object; if that fails, the entry says why."""
+    cdef int pack(self, int what, obj) except -1:
+        """Make an entry of an object; if that fails, the entry says why.
+
+        Pickling may call other collectives, and the length of entries depends on the last one.
+        """
+        self.begin_call(what)
         self.begin(self.least)
         try:
             if not self.encode(obj, 0, 0) and not (self.grew() and self.encode(obj, 0, 0)):
-                self.write(self.sealed(obj, self.whole), 0, 0)
+                found = unsealed(obj)
+                self.begin_call(what)
+                self.begin(self.whole)
+                self.write(self.sealed(obj, found, self.whole), 0, 0)
         except BaseException as error:
+            self.begin_call(what)
             self.begin(self.whole)
             self.fail(error, 0, 0)
         return 1
@@ -297,7 +305,7 @@ cdef class ObjectCollectives:
         try:
             objs = one_for_each(objs, self.size)
             for other in range(self.size):
-                made.append(None if self.encode(objs[other], other, self.room) else self.sealed(objs[other], self.room))
+                made.append(None if self.encode(objs[other], other, self.room) else self.sealed(objs[other], unsealed(objs[other]), self.room))
             again = made.count(None) < self.size
             while again:  # pickling may have called other collectives, or changed other objects
                 again = False
@@ -306,7 +314,7 @@ cdef class ObjectCollectives:
                     if made[other] is not None:
                         self.write(made[other], other, self.room)
                     elif not self.encode(objs[other], other, self.room):
-                        made[other], again = self.sealed(objs[other], self.room), True
+                        made[other], again = self.sealed(objs[other], unsealed(objs[other]), self.room), True
         except BaseException as error:
             for other in range(self.size):
                 self.fail(error, other, self.room)
@@ -325,20 +333,21 @@ cdef class ObjectCollectives:
         entry.needed = HEAD + entry.size + MARGIN
         return True
 
-    cdef object sealed(self, obj, Py_ssize_t size):
-        """The pickle of an object if it is short, else its parcel."""
+    cdef object sealed(self, obj, found, Py_ssize_t size):
+        """The pickle of an object if it is short, else its parcel; `found` is what `unsealed` returned."""
         cdef Py_ssize_t room = size - HEAD
-        if np.PyArray_CheckExact(obj):
-            return packed(obj, room // 3)  # beside the addresses of segments
-        data, buffers = pickled(obj)
-        return wrapped(obj, data, buffers, room // 3) if buffers or len(data) > room else data
+        cdef Py_ssize_t beside = room // 3 if self.has_addresses else room  # beside the addresses and sizes of segments
+        if found is None:
+            return packed(obj, beside)
+        data, buffers = found
+        return wrapped(obj, data, buffers, beside) if buffers or len(data) > room else data
 
     cdef int write(self, made, int which, Py_ssize_t distance) except -1:
         """Make an entry of a pickle or a parcel, whose segments are kept until their readers have them."""
         cdef Entry *entry = self.outgoing(which, distance)
         cdef bint is_parcel = type(made) is Parcel
         cdef bytes wire = made.wire if is_parcel else made
-        cdef list segments = made.segments if is_parcel and self.has_addresses else []
+        cdef list segments = (made.split()[0] or made.segments) if is_parcel and self.has_addresses else []
         cdef np.ndarray array
         cdef int i
         entry.kind, entry.segments = PARCEL if is_parcel else PICKLE, len(segments)
@@ -396,6 +405,11 @@ cdef class ObjectCollectives:
                 if type(found[i]) is Sealed:
                     found[i] = (<Sealed>found[i]).opened()
         return found
+
+
+cdef object unsealed(obj):
+    """The pickle of an object and its long buffers; None for an array that is sent as it is."""
+    return None if np.PyArray_CheckExact(obj) and is_plain(obj) else pickled(obj)
 
 
 cdef object total(list values):
@@ -611,9 +625,7 @@ cdef class ObjectMessages(ObjectCollectives):
         """Exchange the segments of parcels."""
         cdef list wires = [(<Sealed>one).wire if is_parcel(one) else b"" for one in found]
         cdef Py_ssize_t i
-        mine = self.kept.get(0, NOTHING)
-        if what & EACH:
-            mine = [self.kept.get(i, NOTHING) for i in range(count)]
+        mine = [self.kept.get(i, NOTHING) for i in range(count)]
         segments = self.undisturbed(self.others.follow, (NAMES[what], wires or None, mine, root))
         for i in range(len(found)):
             if is_parcel(found[i]):

@@ -236,11 +236,18 @@ def _algorithm(
     key = SelectionKey(primitive, nbytes, commutative, may_be_native, from_comm, registered, in_slots, channel.near)
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
     algorithm = find(primitive, choice.algorithm)
-    if not commutative and not algorithm.ordered:
-        ordered = ", ".join(other.name for other in algorithms_of(primitive).values() if other.ordered)
-        raise ValueError(f"algorithm={call.algorithm!r} does not keep rank order, which op needs; these do: {ordered}")
+    if not commutative:
+        check_order(algorithm)
     _log(primitive, algorithm.name, channel.size, nbytes, buffers.dtype, choice.reason)
     return algorithm, choice
+
+
+def check_order(algorithm: Algorithm) -> None:
+    """Raise ValueError if an algorithm does not combine in rank order."""
+    if not algorithm.ordered:
+        name, others = algorithm.name, algorithms_of(algorithm.primitive.name).values()
+        ordered = ", ".join(other.name for other in others if other.ordered)
+        raise ValueError(f"algorithm={name!r} does not keep rank order, which op needs; these do: {ordered}")
 
 
 def _size(primitive: str, buffers: CheckedBuffers, ranks: int) -> int:

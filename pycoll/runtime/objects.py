@@ -21,12 +21,23 @@ from .. import core
 from ..arguments.mpi_arguments import read
 from ..arguments.ops import resolve
 from ..base.errors import RemoteError, WrongCommunicator
-from ..base.parcels import LONG_ARRAY, Parcel, array_of, failed, one_for_each, packed, segment_sizes, unpacked
+from ..base.parcels import (
+    LONG_ARRAY,
+    Parcel,
+    array_of,
+    failed,
+    has_table,
+    one_for_each,
+    packed,
+    segment_sizes,
+    table_rows,
+    unpacked,
+)
 from ..compiler.program import BLOCKING
 from ..schedule.registry import NATIVE, find
 from .calls import Call
 from .channel import Channel
-from .dispatch import check_root, run
+from .dispatch import check_order, check_root, run
 from .front import NUMBERS
 from .interruptions import interruptions_delayed
 from .progress import until
@@ -63,7 +74,7 @@ class Objects:
         mine, error = self._packed([obj] if sends else [])
         record = _records(mine) if sends else _records([None])
         self._move("bcast", None, record, root, algorithm)
-        return self._ended("bcast", _wires(record), mine[0] if sends else None, root, error, algorithm)[0]
+        return self._ended("bcast", _wires(record), mine, root, error, algorithm)[0]
 
     @interruptions_delayed()
     def scatter(self, objs: Any, root: Any = 0, algorithm: str | None = None) -> Any:
@@ -81,7 +92,7 @@ class Objects:
         mine, error = self._packed([obj])
         records = self._run("gather", _records(mine)[0], None, root, algorithm)
         found = _wires(records) if self._rank == root else None
-        return self._ended("gather", found, mine[0], root, error, algorithm)
+        return self._ended("gather", found, mine, root, error, algorithm)
 
     @interruptions_delayed()
     def allgather(self, obj: Any, algorithm: str | None = None) -> Any:
@@ -89,7 +100,7 @@ class Objects:
         self._check()
         mine, error = self._packed([obj])
         found = _wires(self._run("allgather", _records(mine)[0], None, 0, algorithm))
-        return self._ended("allgather", found, mine[0], 0, error, algorithm)
+        return self._ended("allgather", found, mine, 0, error, algorithm)
 
     @interruptions_delayed()
     def alltoall(self, objs: Any, algorithm: str | None = None) -> Any:
@@ -211,7 +222,13 @@ class Objects:
             run(Call(name, self._comm, send, recv, None, root, algorithm, None, read), self._channel)
 
     def _ended(
-        self, name: str, found: Wires | None, mine: Any, root: int, error: BaseException | None, algorithm: str | None
+        self,
+        name: str,
+        found: Wires | None,
+        mine: list[Parcel],
+        root: int,
+        error: BaseException | None,
+        algorithm: str | None,
     ) -> Any:
         """Unpack what came, after segments have followed; or raise the error for which this rank sends no object."""
         try:
@@ -225,30 +242,47 @@ class Objects:
         return result
 
     def _segments(
-        self, name: str, found: Wires | None, mine: Any, root: int, algorithm: str | None = None
+        self, name: str, found: Wires | None, mine: list[Parcel], root: int, algorithm: str | None = None
     ) -> list[list[np.ndarray]]:
-        """The segments that follow for the objects of which this has come."""
-        expected = [segment_sizes(wire) for wire in found or []]
+        """The segments that follow for the objects of which this has come, without tables; `mine` are those sent."""
+        wires = found or []
+        sizes = [segment_sizes(wire) for wire in wires]
         try:
-            if name == "bcast":
-                return [self._followed_bcast(expected[0], mine, root, algorithm)]
-            if name == "allgather":
-                return self._followed_allgather(expected, mine, algorithm)
-            return self._followed(name, expected, mine, root)
+            if any(map(has_table, [*wires, *(one.wire for one in mine)])):
+                of_tables = [size if has_table(wire) else [] for wire, size in zip(wires, sizes, strict=True)]
+                tables = self._followed(name, of_tables, [one.split()[0] for one in mine], root, algorithm)
+                for number, table in enumerate(tables):
+                    if table:
+                        sizes[number] = [size for _, size in table_rows(table[0])]
+            return self._followed(name, sizes, [one.split()[1] for one in mine], root, algorithm)
         except MemoryError as error:  # other ranks wait for this one
             raise self._channel.interrupted(f"{name} of objects on rank {self._rank}", error) from None
 
-    def _followed_bcast(self, sizes: list[int], mine: Any, root: int, algorithm: str | None) -> list[np.ndarray]:
+    def _followed(
+        self, name: str, sizes: list[list[int]], sent: list[list[np.ndarray]], root: int, algorithm: str | None
+    ) -> list[list[np.ndarray]]:
+        """Segments of these sizes, from each rank that sends; `sent` are those of each object that this rank sends."""
+        if name == "bcast":
+            return [self._followed_bcast(sizes[0], sent, root, algorithm)]
+        if name == "allgather":
+            return self._followed_allgather(sizes, sent[0], algorithm)
+        return self._followed_directly(name, sizes, sent, root)
+
+    def _followed_bcast(
+        self, sizes: list[int], sent: list[list[np.ndarray]], root: int, algorithm: str | None
+    ) -> list[np.ndarray]:
         """The segments of a broadcast."""
         sends = self._rank == root
-        segments = mine.segments if sends else [np.empty(size, np.uint8) for size in sizes]
+        segments = sent[0] if sends else [np.empty(size, np.uint8) for size in sizes]
         for segment in segments:
             self._move("bcast", None, segment, root, algorithm)
         return [segment.copy() for segment in segments] if sends else segments
 
-    def _followed_allgather(self, sizes: list[list[int]], mine: Any, algorithm: str | None) -> list[list[np.ndarray]]:
+    def _followed_allgather(
+        self, sizes: list[list[int]], sent: list[np.ndarray], algorithm: str | None
+    ) -> list[list[np.ndarray]]:
         """The segments of an all-gather: first the first one of each rank, and so on."""
-        sent, segments = mine.segments, [list[np.ndarray]() for _ in sizes]
+        segments = [list[np.ndarray]() for _ in sizes]
         for number in range(max(map(len, sizes))):
             counts = [one[number] if number < len(one) else 0 for one in sizes]
             send = sent[number] if number < len(sent) else np.empty(0, np.uint8)
@@ -260,15 +294,17 @@ class Objects:
                     segments[rank].append(recv[displ : displ + count])
         return segments
 
-    def _followed(self, name: str, sizes: list[list[int]], mine: Any, root: int) -> list[list[np.ndarray]]:
+    def _followed_directly(
+        self, name: str, sizes: list[list[int]], sent: list[list[np.ndarray]], root: int
+    ) -> list[list[np.ndarray]]:
         """The segments of a scatter, a gather or an all-to-all, which go straight from one rank to another."""
         ranks = range(self._size)
         outgoing: list[list[np.ndarray]] = [[] for _ in ranks]
         incoming: list[list[np.ndarray]] = [[] for _ in ranks]
         if name == "gather":
-            outgoing[root] = mine.segments
-        elif mine:
-            outgoing = [one.segments for one in mine]
+            outgoing[root] = sent[0]
+        elif sent:
+            outgoing = sent
         sources = [root] if name == "scatter" else ranks
         for source, expected in zip(sources, sizes, strict=False):  # other ranks than the root of a gather get nothing
             incoming[source] = [np.empty(size, np.uint8) for size in expected]
@@ -296,14 +332,16 @@ class Objects:
         if not callable(op):
             raise TypeError(f"op={op!r} is not an MPI.Op or another function of two objects")
         if algorithm is not None:
-            find(name, algorithm)
+            chosen = find(name, algorithm)
+            if isinstance(op, MPI.Op) and not op.Is_commutative():
+                check_order(chosen)
         (mine,), error = self._packed([obj])
         found = _wires(self._run("allgather", _records([mine])[0], None, 0, None))
         if mine.wire[:1] == LONG_ARRAY and found == [mine.wire] * self._size and self.combines(op, mine) >= 0:
             return self.combined_arrays(name, mine, op, root, algorithm)
         receives = name != "reduce" or self._rank == root
         how = "gather" if name == "reduce" else "allgather"
-        values = self._ended(how, found if receives else None, mine, root, error, None)
+        values = self._ended(how, found if receives else None, [mine], root, error, None)
         return self.combined(name, values, op, root, algorithm) if receives else None
 
     def _order(self, name: str, root: int, algorithm: str) -> Expression:

@@ -167,6 +167,114 @@ def test_the_order_of_an_algorithm(comm, name):
     np.testing.assert_allclose(comm.allreduce(mine, algorithm=name), result[0])
 
 
+def joined(left, right, datatype):
+    """Combine objects, not commutatively; mpi4py passes None as the datatype."""
+    return (left, right)
+
+
+@pytest.mark.parametrize("mine", [chr(97 + RANK), (RANK,), {"a": np.ones(LONG) * RANK}, np.ones(LONG) * RANK])
+def test_operations_of_the_program(comm, mine):
+    for commute in (False, True):
+        op = MPI.Op.Create(joined, commute)
+        check_reductions(comm, mine, op, SIZE - 1)
+        op.Free()
+
+
+def test_rank_order_of_operations_that_do_not_commute(comm):
+    """As in the upper-case methods, algorithms that do not keep rank order raise an error."""
+    op, mine = MPI.Op.Create(joined, commute=False), chr(97 + RANK)
+    for call, name in ((comm.allreduce, "ring"), (comm.reduce, "rabenseifner"), (comm.allreduce, "two_level")):
+        with pytest.raises(
+            ValueError, match=f"algorithm='{name}' does not keep rank order, which op needs; these do: "
+        ):
+            call(mine, op, algorithm=name)
+    for name in ("tree", "recursive_doubling", "naive", "native"):
+        found = comm.allreduce(mine, op, algorithm=name)
+        assert "".join(c for c in str(found) if c.isalpha()) == "".join(chr(97 + rank) for rank in range(SIZE))
+    op.Free()
+    commuting = MPI.Op.Create(lambda left, right, datatype: left | right, commute=True)
+    assert comm.allreduce({RANK}, commuting, algorithm="ring") == set(range(SIZE))
+    commuting.Free()
+
+
+@pytest.fixture
+def pickler():
+    """Restore the functions and the settings of MPI.pickle after the test."""
+    threshold = MPI.pickle.THRESHOLD
+    yield MPI.pickle
+    MPI.pickle.__init__()
+    MPI.pickle.THRESHOLD = threshold
+
+
+@pytest.mark.parametrize("algorithm", [None, "tree"])
+@pytest.mark.parametrize("count", [4, 40, 800])
+def test_objects_with_many_arrays(comm, pickler, count, algorithm):
+    """Arrays are sent from their own memory, so no pickle contains them."""
+    lengths = []
+
+    def dumps(*arguments, **options):
+        data = pickle.dumps(*arguments, **options)
+        lengths.append(len(data))
+        return data
+
+    pickler.__init__(dumps, pickle.loads)
+    pickler.THRESHOLD = 2000
+    mine = [np.full(500 + i, RANK * i) for i in range(count)]
+    root, one_array = SIZE - 1, np.ones(400) * RANK
+    for name, given_ in [
+        ("bcast", (mine if RANK == root else None, root)),
+        ("allgather", (mine if RANK == 0 else one_array,)),
+        ("allgather", (mine,)),
+        ("gather", (mine[: 4 + RANK], root)),
+        ("scatter", ([mine, *[(rank, mine[rank:]) for rank in range(SIZE - 1)]] if RANK == root else None, root)),
+        ("alltoall", ([*range(SIZE - 1), mine],)),
+        ("reduce", (mine, operator.add, root)),
+    ]:
+        expected = getattr(WORLD, name)(*given_)
+        lengths.clear()
+        check_same(
+            getattr(comm, name)(*given_, algorithm={"alltoall": algorithm and "pairwise"}.get(name, algorithm)),
+            expected,
+        )
+        assert sum(lengths) < 200 * SIZE * count  # an array has at least 4000 bytes
+
+
+def test_long_arrays_of_many_dimensions(comm, pickler):
+    """They are combined as buffers."""
+
+    def dumps(*arguments, **options):
+        raise ZeroDivisionError("the array is pickled")
+
+    mine = np.arange(32.0 * LONG).reshape(2, 2, 2, 4, -1) * (RANK + 1)
+    pickler.__init__(dumps, pickle.loads)
+    check_same(comm.allreduce(mine, MPI.MAX), mine / (RANK + 1) * SIZE)
+
+
+@pytest.mark.parametrize("count", [3, LONG])
+def test_read_only_arrays(comm, count):
+    mine = np.arange(count) * RANK
+    mine.flags.writeable = False
+    check_movement(comm, mine, 0)
+    check_movement(comm, {"a": mine}, SIZE - 1)
+    check_reductions(comm, mine, MPI.SUM, 0)
+
+
+@pytest.mark.parametrize(("protocol", "threshold"), [(0, None), (4, 100), (5, 1), (5, 1 << 30)])
+def test_settings_of_the_pickler(comm, pickler, protocol, threshold):
+    pickler.PROTOCOL = protocol
+    pickler.THRESHOLD = threshold or pickler.THRESHOLD
+    for mine in ({"a": np.ones(3), "b": {RANK}}, [{RANK}, np.ones(LONG)], np.ones(LONG)[::2]):
+        check_movement(comm, mine, 0)
+
+
+@pytest.mark.parametrize("count", [3, LONG])
+def test_picklers_that_test_what_they_unpickle(comm, pickler, count):
+    """They get an object that is true if it is not empty, unlike an array."""
+    pickler.__init__(pickle.dumps, lambda data: pickle.loads(data) if data else None)
+    mine = {RANK, "y" * count}
+    assert comm.allgather(mine) == [{rank, "y" * count} for rank in range(SIZE)]
+
+
 @pytest.mark.parametrize("mine", [RANK, "text", {"a": np.ones(LONG) * RANK}])
 def test_named_algorithms(comm, mine):
     for name in ("tree", "native", "ring"):

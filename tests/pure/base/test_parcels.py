@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 
 from pycoll.base.errors import RemoteError
-from pycoll.base.parcels import FAILED, LONG, LONG_ARRAY, PICKLED, failed, packed, segment_sizes, unpacked
+from pycoll.base.parcels import (
+    FAILED,
+    LONG,
+    LONG_ARRAY,
+    MANY,
+    PICKLED,
+    failed,
+    packed,
+    segment_sizes,
+    table_rows,
+    unpacked,
+)
 
 LIMIT = 100
 LARGE = np.arange(1 << 17)
@@ -13,8 +24,13 @@ LARGE = np.arange(1 << 17)
 def carried(parcel):
     """Unpack a parcel whose segments were copied."""
     segments = [np.frombuffer(bytes(memoryview(one).cast("B")), np.uint8).copy() for one in parcel.segments]
-    assert segment_sizes(parcel.wire) == [one.nbytes for one in segments]
+    sizes = [one.nbytes for one in segments]
+    assert segment_sizes(parcel.wire) == (sizes[:1] if parcel.wire[:1] == MANY else sizes)
     assert len(parcel.wire) <= LIMIT
+    if parcel.wire[:1] == MANY:
+        table = segments.pop(0)
+        assert [size for _, size in table_rows(table)] == [one.nbytes for one in segments]
+        assert [address for address, _ in table_rows(table)] == [one.ctypes.data for one in parcel.segments[1:]]
     return unpacked(parcel.wire, segments)
 
 
@@ -25,7 +41,7 @@ def carried(parcel):
         ("x" * LIMIT, LONG, 1),
         ({"a": LARGE, "b": [LARGE[::-1].copy()]}, LONG, 3),
         ([LARGE] * 2, LONG, 2),  # one object
-        ([LARGE + i for i in range(20)], LONG, 1),  # too many sizes
+        ([LARGE + i for i in range(20)], MANY, 22),  # the table, the pickle and the arrays
         (LARGE, LONG_ARRAY, 1),
         (LARGE.reshape(2, -1)[:, ::2], LONG, 1),
     ],
