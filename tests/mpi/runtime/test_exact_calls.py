@@ -79,6 +79,32 @@ def test_all_forms(count):
     assert same(pycoll.allreduce(np.repeat(mine, 2)[::2], op="exact_sum"), expected)
 
 
+def test_exscan_leaves_the_buffer_of_rank_0():
+    """As MPI does, where the result on rank 0 is undefined, and as SUM does."""
+    rows = contributions(7, "f8")
+    recvbuf, expected = np.empty(7), sums(rows[:RANK]) if RANK else rows[0]
+    with pycoll.exscan_init(MPI.IN_PLACE, recvbuf, op="exact_sum") as request:
+
+        def persistent(*given, op):
+            request.Start()
+            request.Wait()
+
+        calls = pycoll.exscan, lambda *given, op: pycoll.iexscan(*given, op=op).wait(), persistent
+        calls += OURS.Exscan, lambda *given, op: OURS.Iexscan(*given, op=op).Wait()
+        for call in calls:
+            recvbuf[:] = rows[RANK]
+            call(MPI.IN_PLACE, recvbuf, op="exact_sum")
+            assert same(recvbuf, expected)
+
+
+def test_all_nan_have_the_bits_of_np_nan():
+    for sign in -1, 1:
+        mine = np.copysign([np.nan, np.inf, 1.0], sign * (-1) ** RANK)
+        found = pycoll.allreduce(mine, op="exact_sum")
+        assert same(found[:1], np.array([np.nan]))
+        assert same(found[1:2], np.array([np.nan if SIZE > 1 else sign * np.inf]))
+
+
 @pytest.mark.parametrize("algorithm", ["naive", "tree", "ring", "two_level", "native"])
 def test_all_algorithms(algorithm):
     rows = contributions(100, "f8")
