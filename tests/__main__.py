@@ -6,9 +6,9 @@ skipped without sbatch; tests/slurm/cluster sets up a cluster on one machine.  T
 mpiexec on several numbers of ranks.  Without a GPU, tests/gpu uses a stand-in for CuPy.
 
 Without --all, tests marked `slow` are skipped, Hypothesis generates fewer examples, and fewer numbers of ranks are
-used; with more than two ranks, only the collectives, exact sums, sparse exchanges and domains are tested.  With --all, tests marked `slow` are only run on two
-ranks.  With more than three, only the tests of these are run, and the drivers of training on four; with more than four,
-not the collectives on registered buffers, nor persistent ones.
+used; with more than two ranks, only the collectives, exact sums, sparse exchanges and domains are tested.  With --all,
+tests marked `slow` are only run on two ranks.  With more than three, only the same parts are tested, and the drivers of
+training on four; with more than four, not the collectives on registered buffers, nor persistent ones.
 Arguments after ``--`` are passed to pytest.  tests/README.md describes the directories.
 """
 
