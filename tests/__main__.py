@@ -6,9 +6,9 @@ skipped without sbatch; tests/slurm/cluster sets up a cluster on one machine.  T
 mpiexec on several numbers of ranks.  Without a GPU, tests/gpu uses a stand-in for CuPy.
 
 Without --all, tests marked `slow` are skipped, Hypothesis generates fewer examples, and fewer numbers of ranks are
-used; with more than two ranks, only the collectives are tested.  With --all, tests marked `slow` are only run on two
-ranks.  With more than three, only the collectives are tested, and the drivers of training on four; with more than four,
-not those on registered buffers, nor persistent ones.
+used; with more than two ranks, only the collectives, exact sums, sparse exchanges and domains are tested.  With --all,
+tests marked `slow` are only run on two ranks.  With more than three, only the same parts are tested, and the drivers of
+training on four; with more than four, not the collectives on registered buffers, nor persistent ones.
 Arguments after ``--`` are passed to pytest.  tests/README.md describes the directories.
 """
 
@@ -33,6 +33,11 @@ MOST = {"tests/mpi/api/test_comm_neighbors.py": 5, "tests/mpi/parallel": 4, "tes
 ALL_FOLDERS, ALL_FORMS = 3, 4  # with more ranks, even --all only runs collectives and those above, and fewer forms
 ALL_CASES = 2  # ranks; slow cases are the same with other numbers
 COLLECTIVES = "test_collectives*", "test_nonblocking*", "test_registered*", "test_requests_persistent*"
+
+# tests of a few seconds that run on all numbers of ranks
+ALWAYS = [
+    f"tests/mpi/{name}.py" for name in ("runtime/test_exact_calls", "runtime/test_attach", "api/test_sparse_exchange")
+]
 
 
 def selection(slow: bool, once: bool, kept: str = "") -> list[str]:
@@ -78,6 +83,7 @@ def on_ranks(ranks: int, arguments: list[str], everything: bool) -> bool:
     if ranks > (ALL_FOLDERS if everything else 2):
         patterns = COLLECTIVES[: len(COLLECTIVES) if ranks <= ALL_FORMS else 2] if everything else COLLECTIVES[:1]
         folders = sorted(str(path) for pattern in patterns for path in Path("tests/mpi/api").glob(f"{pattern}.py"))
+        folders += ALWAYS
         folders += [path for path, most in MOST.items() if everything and ranks <= most]
     ignored = [f"--ignore={folder}" for folder in skipped]
     command = ["-m", "pytest", "-q", "--durations=15", "--with-mpi", *folders, *ignored, *arguments]

@@ -7,10 +7,11 @@ import numpy as np
 
 
 def rounded(column: np.ndarray) -> np.floating:
-    """The sum of finite numbers, rounded once; of others as IEEE 754 has it."""
+    """The sum of finite numbers, rounded once; of others as IEEE 754 has it, where NaN has the bits of np.nan."""
     numbers, dtype = [float(number) for number in column], column.dtype.type
     if any(not math.isfinite(number) for number in numbers):
-        return dtype(sum(number for number in numbers if not math.isfinite(number)))
+        total = sum(number for number in numbers if not math.isfinite(number))
+        return dtype(math.nan if math.isnan(total) else total)
     exact = sum(map(Fraction, numbers))
     if exact == 0:
         return dtype(-0.0 if all(math.copysign(1, number) < 0 for number in numbers) else 0.0)

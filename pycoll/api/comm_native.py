@@ -8,8 +8,10 @@ from typing import Any
 from mpi4py import MPI
 
 from ..arguments.buffer_spec import is_unreadable
-from ..arguments.ops import kept
+from ..arguments.mpi_arguments import named_datatype
+from ..arguments.ops import kept, resolve
 from ..base import settings
+from ..base.errors import WrongOperation
 from ..runtime.attach import channels
 from ..runtime.front import METHODS
 from ..runtime.interruptions import interruptions_delayed
@@ -28,6 +30,8 @@ def native(comm: MPI.Intracomm, method: str, why: object, given: dict[str, Any])
     """
     if logger := settings.logger():
         logger.debug("%s: left to MPI: %s", method, why)
+    if isinstance(name := given.get("op"), str):
+        given = given | {"op": _op_of_mpi(name, why, given)}
     if method not in REDUCING and isinstance(op := given.get("op"), MPI.Op) and not op.is_predefined:
         given = given | {"op": kept(op)}
     waits = method in METHODS and not any(map(is_unreadable, (given["sendbuf"], given["recvbuf"])))
@@ -43,6 +47,21 @@ def native(comm: MPI.Intracomm, method: str, why: object, given: dict[str, Any])
         until(request.Test, f"the native {method} on rank {comm.rank} of {comm.size}")
         return request
     return keeping(request, given, types)
+
+
+def _op_of_mpi(name: str, why: object, given: dict[str, Any]) -> MPI.Op:
+    """The operation of MPI with this name; raises TypeError if MPI has none."""
+    operation = resolve(name)
+    if not (operation.mean or operation.exact):
+        op: MPI.Op = getattr(MPI, operation.name)
+        return op
+    datatype, elements = named_datatype(given["sendbuf"], given["recvbuf"]), "these buffers"
+    if datatype:
+        predefined = datatype.is_predefined
+        elements = f"the datatype {datatype.name}" if predefined else f"the derived datatype {datatype.decode()[1]}"
+    raise WrongOperation(
+        f"op={operation.name} is not defined for {elements}: {why} is left to MPI, which has no {operation.name}"
+    )
 
 
 def _with_own_type(spec: Any, types: dict[int, MPI.Datatype]) -> Any:

@@ -35,8 +35,10 @@ class ExactSum:
             self._parts = _grown(self._parts, row.astype(np.float64))
 
     def result(self) -> np.ndarray:
-        """The sum of the arrays so far."""
-        return self._real().view(self._dtype)
+        """The sum of the arrays so far, in which each NaN has the bits of np.nan."""
+        total = self._real()
+        total[np.isnan(total)] = np.nan  # the processor takes sign and payload from one operand, or sets its own
+        return total.view(self._dtype)
 
     def _real(self) -> np.ndarray:
         first = self._rows[0]

@@ -19,6 +19,8 @@ AVG: Final = "avg"
 EXACT_SUM: Final = "exact_sum"
 """The sum of floating-point numbers, rounded once: the same bits for any number and any order of ranks."""
 
+EXACT: Final = "fdFD"  # the dtypes of exact sums, as letters of NumPy
+
 # The names of operations, for type checkers.
 OpName = Literal[
     "sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bor", "bxor", "minloc", "maxloc", "avg", "exact_sum"
@@ -46,7 +48,7 @@ class Operation(NamedTuple):
         """Raise TypeError if the operation is not defined for this dtype."""
         if not self.predefined:
             self._try(dtype)
-        elif self.exact and dtype.char not in "fdFD":
+        elif self.exact and dtype.char not in EXACT:
             hint = "; SUM of integers is exact" if dtype.kind in "iu" else ", only for single and double precision"
             raise WrongOperation(f"op={self.name} is not defined for dtype {dtype}{hint}")
         elif kind_of(dtype) not in self.kinds:

@@ -22,9 +22,10 @@ from mpi4py import MPI
 
 import pycoll
 
+from ..arguments.ops import EXACT
 from ..base.numbers import check_real
 from .buckets import Bucket
-from .flat import named_dtype
+from .flat import Arrays, named_dtype
 
 Hook = Callable[[Bucket], Iterator[Any]]
 
@@ -35,9 +36,24 @@ def average(bucket: Bucket) -> Iterator[Any]:
 
 
 def exact_average(bucket: Bucket) -> Iterator[Any]:
-    """Average with ``op="exact_sum"``: gradients of ranks are added exactly, so that their order does not matter."""
+    """Average with ``op="exact_sum"``: gradients of ranks are added exactly, so that their order does not matter.
+
+    `DistributedDataParallel` raises TypeError if parameters are not of single or double precision.
+    """
     yield bucket.allreduce(bucket.vector, pycoll.EXACT_SUM)
     bucket.vector /= bucket.comm.size
+
+
+def check_hook(hook: Hook, parameters: Arrays) -> None:
+    """Raise TypeError if the hook does not support the dtype of a parameter."""
+    for name, array in parameters.items():
+        what = f"parameters[{name!r}]"
+        if isinstance(hook, Cast):
+            hook.check(what, array.dtype)
+        if hook is exact_average and array.dtype.char not in EXACT:
+            raise TypeError(
+                f"{what} has dtype {array.dtype}, but exact_average supports only single and double precision"
+            )
 
 
 class Cast:

@@ -17,7 +17,7 @@ from ..runtime.interruptions import interruptions_delayed
 from .agreement import check_same_arrays, largest
 from .buckets import Bucket, assign
 from .clipping import clip_by_global_norm
-from .compression import Cast, Hook, average
+from .compression import Cast, Hook, average, check_hook
 from .driver import Driver, check_algorithm, own_communicator
 from .flat import Array, Arrays, check_arrays, check_gradient, copy, empty, fill, hand_over, whole_pieces
 
@@ -50,8 +50,8 @@ class DistributedDataParallel(Driver):
     Raises
     ------
     TypeError
-        If parameters are not a mapping from str to arrays, are integers, or are in different memories, or are complex
-        while `hook` casts to real numbers.
+        If parameters are not a mapping from str to arrays, are integers, or are in different memories, or if `hook`
+        does not support their dtype.
     ValueError
         If an array is read-only or not C-contiguous, two parameters share memory, a name is both a parameter and a
         buffer, or an option is invalid.  Also on all ranks if names, shapes or dtypes differ between ranks; the message
@@ -93,9 +93,7 @@ class DistributedDataParallel(Driver):
         check_algorithm(algorithm, "allreduce")
         if not callable(hook) or isinstance(hook, type):
             raise TypeError(f"hook must be a generator function of a Bucket, for example Cast('float16'), not {hook!r}")
-        if isinstance(hook, Cast):
-            for name, array in self.parameters.items():
-                hook.check(f"parameters[{name!r}]", array.dtype)
+        check_hook(hook, self.parameters)
         check_positive("bucket_bytes", bucket_bytes, "number of bytes")
         if first_bucket_bytes is None:
             first_bucket_bytes = min(1 << 20, bucket_bytes)

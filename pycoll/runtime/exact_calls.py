@@ -60,7 +60,8 @@ class ExactCall(Prepared):
         mine = _in_blocks(source.reshape(-1), self._counts(source.size))
         theirs = np.empty(mine.shape, mine.dtype)
         yield from self._call("alltoall", mine, theirs)
-        target = None if buffers.recv is None else buffers.recv.reshape(-1)
+        recvbuf = None if self._primitive == "exscan" and self.key.rank == 0 else buffers.recv
+        target = None if recvbuf is None else recvbuf.reshape(-1)
         if self._primitive == "reduce_scatter":
             assert target is not None
             target[: buffers.count] = _total(theirs)[: buffers.count]

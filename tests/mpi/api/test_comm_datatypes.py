@@ -287,6 +287,32 @@ def test_algorithms_do_not_run_on_elements_with_gaps(affine):
     OURS.Allreduce(send, recv, affine, algorithm="native")
 
 
+@pytest.mark.parametrize("op", ["avg", "exact_sum"])
+@pytest.mark.parametrize("name", ["contiguous", "resized"])
+def test_operations_that_mpi_does_not_have(op, name):
+    send, recv = ([np.zeros((4 * SIZE, 4), "i4"), TYPES[name]] for _ in range(2))
+    native = f"is left to MPI, which has no {op.upper()}"
+    message = f"op={op.upper()} is not defined for the derived datatype {name.upper()}: .* {native}"
+    for method in OURS.Allreduce, OURS.Iallreduce, OURS.Allreduce_init, OURS.Exscan, OURS.Reduce:
+        with pytest.raises(TypeError, match=message):
+            method(send, recv, op=op)
+    with pytest.raises(TypeError, match=message):
+        OURS.Allreduce(MPI.IN_PLACE, recv, op=op)
+
+
+def test_names_of_operations_that_are_left_to_mpi():
+    if MPI.REAL16 == MPI.DATATYPE_NULL:
+        pytest.skip("MPI has no REAL16")
+    send, result, expected = np.array([1.0, 0.0] * 3), np.zeros(6), np.zeros(6)
+    THEIRS.Allreduce([send, MPI.REAL16], [expected, MPI.REAL16], MPI.MAX)
+    OURS.Allreduce([send, MPI.REAL16], [result, MPI.REAL16], "max")
+    np.testing.assert_array_equal(result, expected)
+    with pytest.raises(TypeError, match="op=EXACT_SUM is not defined for the datatype MPI_REAL16"):
+        OURS.Allreduce([send, MPI.REAL16], [result, MPI.REAL16], "exact_sum")
+    with pytest.raises(ValueError, match="op='median' is not one of"):
+        OURS.Allreduce([send, MPI.REAL16], [result, MPI.REAL16], "median")
+
+
 def test_operations_that_do_not_commute_and_choices(affine):
     comm = OURS.Dup()
     values, result = np.full(3, 2**32 + RANK), np.zeros(3, int)

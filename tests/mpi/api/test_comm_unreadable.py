@@ -164,3 +164,10 @@ def test_wrong_arguments():
         OURS.Allreduce([values, "no such type"], WithInterface(np.ones(4)))
     with pytest.raises(ValueError, match="mismatch"):
         OURS.Allreduce([values, 4, MPI.DOUBLE], [WithInterface(np.ones(4)), 3, MPI.DOUBLE])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_operations_that_mpi_does_not_have(kind):
+    values, result = kind(np.ones(3)), np.zeros(3)
+    with pytest.raises(TypeError, match=r"op=EXACT_SUM is not defined for these buffers: .* only MPI may be able"):
+        OURS.Allreduce(values, result, "exact_sum")

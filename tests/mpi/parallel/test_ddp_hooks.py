@@ -68,6 +68,14 @@ def test_exact_average_does_not_depend_on_the_order_of_ranks():
         assert results[0][name].ravel().tolist() == results[1][name].ravel().tolist() == expected
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.longdouble])
+def test_exact_average_requires_single_or_double_precision(dtype):
+    start = {"a": np.zeros(3, np.complex64), "b": np.zeros(3, dtype)}
+    message = rf"^parameters\['b'\] has dtype {np.dtype(dtype)}, but exact_average supports only .* double precision"
+    with pytest.raises(TypeError, match=message):
+        DistributedDataParallel(start, hook=exact_average)
+
+
 def test_cast_overflows_no_sooner_than_the_average():
     with DistributedDataParallel(vectors(), hook=Cast("float16")) as ddp:
         averages = ddp.average_gradients({name: np.full(4, 40_000.0) for name in "abcd"})

@@ -10,7 +10,7 @@ from pycoll.base import domains
 from pycoll.base.errors import MismatchError
 from pycoll.runtime.attach import attach
 from pycoll.schedule.moves import Recv, Send
-from pycoll.schedule.registry import PRIMITIVES, algorithm, algorithms_of
+from pycoll.schedule.registry import PRIMITIVES, algorithm, algorithms_of, find
 from pycoll.tune.benchmark_case import MEASURED, Case
 from tests.mpi.native import RANK, SIZE, WORLD
 
@@ -100,6 +100,18 @@ def test_levels(primitive, nbytes):
     for name in ("hierarchical", "hierarchical:levels=numa", "hierarchical:levels=node+socket+numa+l3"):
         case = Case(comm, primitive, nbytes)
         assert case.wrong(case.call(name), case.call_native()) == 0
+    comm.Free()
+
+
+@pytest.mark.skipif(SIZE != 4 or attach(WORLD).facts.host_count > 1, reason="needs four ranks on one host")
+def test_two_domains_of_two_ranks():
+    comm, vector, name = with_domains([0, 0, 1, 1]), np.arange(64.0), "hierarchical:levels=numa"
+    assert attach(comm).facts.hosts_for(find("allreduce", name)) == ((0,), (0,), (1,), (1,))
+    with pycoll.traffic() as sent:
+        result = pycoll.allreduce(vector + RANK, comm=comm, algorithm=name)
+    np.testing.assert_array_equal(result, 4 * vector + 6)
+    # half of the vector within the domain and a quarter between the domains, there and back
+    assert (sent.messages, sent.nbytes) == (4, 2 * (256 + 128))
     comm.Free()
 
 

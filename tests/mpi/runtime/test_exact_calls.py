@@ -16,6 +16,7 @@ from tests.mpi.native import RANK, SIZE, WORLD
 pytestmark = pytest.mark.mpi
 OURS = pycoll.Comm(WORLD)
 DTYPES = ["f4", "f8", "c8", "c16"]
+FUNCTIONS = ["reduce", "allreduce", "reduce_scatter", "scan", "exscan"]
 
 
 def contributions(count, dtype, seed=0):
@@ -55,28 +56,61 @@ def test_all_primitives(dtype, count):
     assert mine.tobytes() == rows[RANK].tobytes()
 
 
-@pytest.mark.parametrize("count", [SIZE, 11])
-def test_all_forms(count):
-    rows = contributions(count, "f8")
+def forms(name, starts):
+    """The blocking, the nonblocking and the persistent form of a function or method, which return when complete."""
+    owner, nonblocking = (OURS, f"I{name.lower()}") if name[0].isupper() else (pycoll, f"i{name}")
+
+    def persistent(*given, **options):
+        with getattr(owner, f"{name}_init")(*given, **options) as request:
+            for _ in range(starts):
+                request.Start()
+                request.Wait()
+
+    return (
+        getattr(owner, name),
+        lambda *given, **options: getattr(owner, nonblocking)(*given, **options).Wait(),
+        persistent,
+    )
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("count", [1, 11])
+@pytest.mark.parametrize("name", [*FUNCTIONS, *map(str.capitalize, FUNCTIONS), "Reduce_scatter_block"])
+def test_all_forms(name, count, in_place):
+    """Ranks without a result, such as rank 0 of an exscan, keep their receive buffers as they are."""
+    primitive, root = name.lower(), SIZE - 1
+    counts = [count + rank % 2 * (primitive == "reduce_scatter") for rank in range(SIZE)]
+    rows = contributions(sum(counts) if "scatter" in primitive else count, "f8")
+    last = {"scan": RANK + 1, "exscan": RANK}.get(primitive, SIZE)
+    own = slice(sum(counts[:RANK]), sum(counts[: RANK + 1])) if "scatter" in primitive else slice(None)
+    has_result = RANK == root if primitive == "reduce" else last > 0
+    options = {"reduce": {"root": root}, "reduce_scatter": {"recvcounts": counts}}.get(primitive, {})
+    for call in forms(name, 1 if in_place else 3):
+        mine = rows[RANK].copy()
+        recvbuf = mine.copy() if in_place else np.full(len(mine[own]), 7.0)
+        expected = sums(rows[:last])[own] if has_result else recvbuf.copy()
+        sendbuf = MPI.IN_PLACE if in_place and (primitive != "reduce" or RANK == root) else mine
+        given = [sendbuf, [recvbuf, MPI.DOUBLE] if name[0].isupper() else recvbuf]
+        call(*given, op="exact_sum", **options)
+        assert same(recvbuf[: len(expected)], expected)
+        assert same(mine, rows[RANK])
+
+
+def test_lists_and_views():
+    rows = contributions(11, "f8")
     mine, expected = rows[RANK].copy(), sums(rows)
-    in_place, recvbuf = mine.copy(), np.empty(count)
-    pycoll.allreduce(MPI.IN_PLACE, in_place, "exact_sum")
-    assert same(in_place, expected)
-    assert same(pycoll.iallreduce(mine, op="exact_sum").wait(), expected)
-    with pycoll.allreduce_init(mine, recvbuf, op="exact_sum") as request:
-        for _ in range(3):
-            recvbuf[:] = 0
-            request.Start()
-            request.Wait()
-            assert same(recvbuf, expected)
-    for method in OURS.Allreduce, lambda *given, op: OURS.Iallreduce(*given, op=op).Wait():
-        recvbuf[:] = 0
-        method([mine, MPI.DOUBLE], recvbuf, op="exact_sum")
-        assert same(recvbuf, expected)
     lists = [mine[:4].copy(), mine[4:].reshape(1, -1).copy()]
     pycoll.allreduce(lists, op="exact_sum")
     assert same(np.concatenate([each.reshape(-1) for each in lists]), expected)
     assert same(pycoll.allreduce(np.repeat(mine, 2)[::2], op="exact_sum"), expected)
+
+
+def test_all_nan_have_the_bits_of_np_nan():
+    for sign in -1, 1:
+        mine = np.copysign([np.nan, np.inf, 1.0], sign * (-1) ** RANK)
+        found = pycoll.allreduce(mine, op="exact_sum")
+        assert same(found[:1], np.array([np.nan]))
+        assert same(found[1:2], np.array([np.nan if SIZE > 1 else sign * np.inf]))
 
 
 @pytest.mark.parametrize("algorithm", ["naive", "tree", "ring", "two_level", "native"])
