@@ -112,7 +112,8 @@ def with_hint(error: BaseException) -> BaseException:
 class MismatchError(ValueError):
     """The ranks called a collective with arguments that do not match.
 
-    With ``PYCOLL_CHECK=1`` it is raised on all ranks.
+    With ``PYCOLL_CHECK=1`` it is raised on all ranks before a message is sent.  In shared memory, ranks also raise it
+    without the check when they meet a call that does not match, and the communicator cannot be used any more.
     """
 
 

@@ -180,8 +180,8 @@ class _Waiting:
         channel = self._channel()
         assert channel
         error = MismatchError(
-            f"rank {rank} calls another collective than rank {channel.comm.rank}, or has another count, dtype, operation "
-            "or root, or has raised this error before; PYCOLL_CHECK=1 tells the arguments of all ranks"
+            f"rank {rank} calls another collective than rank {channel.comm.rank}, or has another count, dtype, "
+            "operation or root, or has raised this error before; PYCOLL_CHECK=1 tells the arguments of all ranks"
         )
         channel.abandon(error)
         return error

@@ -162,8 +162,8 @@ class ProcessGroup(Group):
     def _reduce_scatter(self, kind: Reduction, output: Tensor, given: Tensor, counts: list[int]) -> tuple[Any, Actions]:
         if counts[self.comm.rank] != output.numel() or sum(counts) != given.numel():
             raise ValueError(
-                f"reduce_scatter: the input has {given.numel()} elements, with {counts[self.comm.rank]} of them for rank "
-                f"{self.comm.rank}, whose output has {output.numel()}"
+                f"reduce_scatter: the input has {given.numel()} elements, with {counts[self.comm.rank]} of them for "
+                f"rank {self.comm.rank}, whose output has {output.numel()}"
             )
         _check_dtypes("reduce_scatter", output, given)
         buffer = kind.scaled(given)

@@ -46,6 +46,12 @@ def test_signals_in_collectives_of_objects(shared):
     assert job.code == 0 and job.output.count("signals") == 3, job.output
 
 
+@pytest.mark.parametrize("shared", quick("0", "1"))
+def test_pickling_that_calls_collectives(shared):
+    job = outcome("nested_objects", environment={"PYCOLL_SHARED_MEMORY": shared})
+    assert job.code == 0 and job.output.count("nested") == 3, job.output
+
+
 @pytest.mark.parametrize(("name", "text"), [("forked", "went on"), ("several_threads", "threads")])
 def test_forks_and_threads(name, text):
     job = outcome(name, 5000)

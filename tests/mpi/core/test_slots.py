@@ -40,7 +40,7 @@ CALLS = {
 def test_calls_that_do_not_match(kind):
     own = pycoll.Comm(WORLD.Dup())
     own.Barrier()
-    with pytest.raises(pycoll.MismatchError, match="another collective than rank|cannot be used any more"):
+    with pytest.raises(pycoll.MismatchError, match=r"another collective than rank|cannot be used any more"):
         for _ in range(TURNS):
             CALLS[kind](own)
     WORLD.Barrier()

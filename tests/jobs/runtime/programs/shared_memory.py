@@ -92,6 +92,8 @@ def long_objects():
         lambda: comm.allreduce(1, lambda a, b: a + b),
         lambda: comm.alltoall([mine] * size),
         lambda: comm.allreduce(1.5),
+        lambda: comm.bcast(b"x" * 3000, 1),
+        lambda: comm.allgather(b"x" * 3000),
     ):
         if rank == 0:
             armed[0] = True
@@ -105,6 +107,36 @@ def long_objects():
             assert rank == 0
         assert comm.allgather(rank) == list(range(size))
     print("signals", flush=True)
+
+
+def nested_objects():
+    """Pickling calls other collectives, after which entries between hosts have another length."""
+    for call in (lambda: comm.gather(rank), lambda: comm.allreduce(1), lambda: comm.allgather(rank)):
+        for i in range(5):
+            assert comm.allgather(Nested(call, (rank, i))) == [(other, i) for other in range(size)]
+    for _ in range(3):
+        comm.bcast(1)
+        comm.bcast(LONG)
+        if rank:
+            comm.bcast(None)
+        assert comm.bcast(Nested(lambda: comm.bcast(LONG), 7) if rank == 0 else None) == 7
+    print("nested", flush=True)
+
+
+LONG = b"z" * 600
+
+
+class Nested:
+    def __init__(self, call, value):
+        self.call, self.value = call, value
+
+    def __reduce__(self):
+        self.call()
+        return first, (self.value, LONG)
+
+
+def first(value, _):
+    return value
 
 
 def refuse_in_a_fork():
