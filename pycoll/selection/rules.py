@@ -11,7 +11,8 @@ from collections.abc import Callable
 KIB = 1024
 UNLIMITED = 1 << 62
 CHAIN = 16  # the most ranks for rules with a chain, whose time grows with their number; measured on up to 8
-PACKED = frozenset({"alltoallw"})  # left to MPI even inside a host: blocks usually have gaps, which it packs faster
+PACKED = frozenset({"alltoallw", "neighbor_alltoallw"})
+"""Collectives that `pycoll.Comm` leaves to MPI even inside a host: blocks usually have gaps, which it packs faster."""
 REGISTERED_FROM = 8 * KIB
 """The smallest size, counted as in `choose`, of calls that use registered buffers.
 
@@ -35,15 +36,16 @@ def choose(primitive: str, nbytes: int, size: int, commutative: bool = True, hos
     return _RULES[primitive](nbytes, size)
 
 
-def slots_up_to(primitive: str, library: str = "") -> int:
+def slots_up_to(primitive: str, library: str = "", size: int = 2) -> int:
     """The largest size, counted as in `choose`, of calls inside a host that run through shared memory.
 
     Reductions of all sizes do.  Long blocks that are only moved cross the caches twice through slots; MPI copies them
-    once.  The limits were measured with both MPI wheels.
+    once, but ranks that need the same block wait for each other.  The limits were measured with both MPI wheels.
     """
     if primitive == "reduce" and library.startswith("Open MPI"):  # in a tree, without the result on other ranks
         return 16 * KIB
-    return _SLOTS.get(primitive, UNLIMITED)
+    limit = _SLOTS.get(primitive, UNLIMITED)
+    return max(limit, 1024 * KIB) if size > 2 and primitive in _FOR_ALL else limit
 
 
 def native_up_to(primitive: str, library: str = "", size: int = 2, hosts: int = 1) -> int:
@@ -142,10 +144,12 @@ _NATIVE = {
     **dict.fromkeys(("gather", "allgather", "alltoall"), 512 * KIB),
     "bcast": 1024 * KIB,
 }
+_FOR_ALL = ("bcast", "allgather", "allgatherv")
 _SLOTS = {
-    **dict.fromkeys(("bcast", "allgather", "allgatherv"), 16 * KIB),
-    **dict.fromkeys(("scatter", "gather", "alltoall", "neighbor_alltoall"), 32 * KIB),
-    "neighbor_allgather": 64 * KIB,  # whose block is in a slot once, for all neighbors
+    **dict.fromkeys(_FOR_ALL, 128 * KIB),
+    "alltoall": 256 * KIB,
+    **dict.fromkeys(("neighbor_alltoall", "neighbor_allgather"), 512 * KIB),
+    **dict.fromkeys(("scatter", "gather"), 4096 * KIB),
 }
 # measured on four hosts with one and two ranks each, on links of 100 Mbit/s
 _NATIVE_BETWEEN_HOSTS = {

@@ -22,6 +22,7 @@ from .tuning_file import SHARED_MEMORY, Candidate, Tuned
 BY_MEASUREMENT = "by measurement"
 SLOTS = "by the rules inside a host"
 BY_RULES = "by the rules"
+GAPS = "by the rules for datatypes with gaps, which MPI packs faster than Python"
 SHORT = "by the rules for small messages of pycoll.Comm, where MPI takes less time than Python"
 
 
@@ -169,14 +170,14 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
     if name and (commutative or find(primitive, name).ordered):
         return Choice(name, reason)
     if primitive in NEIGHBORHOODS:
-        if slots and nbytes <= slots_up_to(primitive, facts.library):
+        if slots and nbytes <= slots_up_to(primitive, facts.library, facts.size):
             return Choice("direct", SLOTS, slots=True)
-        return Choice("direct", BY_RULES)
+        return Choice(NATIVE, GAPS) if from_comm and primitive in PACKED else Choice("direct", BY_RULES)
     name = choose(primitive, nbytes, facts.size, commutative, facts.host_count)
     limit, source = registered_limit(primitive, tuned) if registered else (0, "")
     shared = source == BY_MEASUREMENT and nbytes >= limit  # all algorithms of pycoll take the same time then
     faster = registered and nbytes >= limit
-    in_slots = slots and not faster and nbytes <= slots_up_to(primitive, facts.library)
+    in_slots = slots and not faster and nbytes <= slots_up_to(primitive, facts.library, facts.size)
     expected = SHARED_MEMORY if in_slots else name
     native, slots = may_be_native and not shared, slots and not shared
     best = tuned.best(primitive, nbytes, commutative, native, expected, slots) if tuned else None
