@@ -85,8 +85,9 @@ def _assembled(key: ProgramKey, dtype: np.dtype, operation: Operation | None) ->
 def _number(key: ProgramKey, dtype: np.dtype, operation: Operation | None) -> int:
     """A number for a call, which is the same on all ranks if their calls match."""
     name = key.algorithm.primitive.name
-    blocks = {"allgatherv": key.recvs, "reduce_scatter": key.sends}.get(name) or ()
-    about = [name, key.root, key.length * key.itemsize, *(size for _, size in blocks)]
+    blocks = {"allgatherv": key.recvs, "reduce_scatter": key.sends}.get(name)
+    sizes = [size for _, size in blocks] if blocks else [key.length * key.itemsize]
+    about = [name, key.root, *(sizes if len(set(sizes)) > 1 else sizes[:1])]  # counts may be given on some ranks only
     if operation:
         about += [dtype.str, operation.name, operation.mean]
     return zlib.crc32(repr(about).encode()) >> 2

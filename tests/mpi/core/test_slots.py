@@ -56,4 +56,6 @@ def test_calls_that_match():
     block, gathered = ones(2), np.empty(2 * SIZE)
     own.Allgather([block, MPI.DOUBLE] if FIRST else [block.view("u1"), MPI.BYTE], gathered)
     np.testing.assert_array_equal(gathered, ones(2 * SIZE))
+    counts = [1] * SIZE if FIRST else None
+    np.testing.assert_array_equal(pycoll.reduce_scatter(ones(SIZE), recvcounts=counts, comm=own), [SIZE])
     own.Free()
