@@ -32,7 +32,6 @@ from .comm_calls import (
     counts_exchanged,
 )
 from .comm_messages import packed_view
-from .sparse_exchange import sparse_exchange
 
 if TYPE_CHECKING:
     from ..primitives import names
@@ -373,6 +372,8 @@ class BlockingMethods(Calls):
         Hoefler, Siebert and Lumsdaine, "Scalable communication protocols for dynamic sparse data exchange", PPoPP 2010.
         """
         arrays = [_message(f"buffers[{position}]", buffer) for position, buffer in enumerate(buffers)]
+        from .sparse_exchange import sparse_exchange  # imported only where it is used
+
         return sparse_exchange(destinations, arrays, comm=self)
 
 

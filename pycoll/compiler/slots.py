@@ -13,9 +13,7 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ..primitives.direct import results_of
 from ..schedule.moves import Block
-from ..schedule.neighbors import stencil_neighbors
 from ..schedule.symbols import Expression, Leaf, contributors
 from .layout import layout
 from .program import (
@@ -107,7 +105,9 @@ class _Compiler:
             return self._wanted_from_neighbors()
         where = self.key.size, self.key.root, self.parts
         wants = [list(self.primitive.wants(rank, *where)) for rank in range(self.key.size)]
-        if self.primitive.reduces:
+        if self.primitive.reduces and self.key.size > 1:
+            from ..primitives.direct import results_of  # it imports all algorithms
+
             results: list[Any] = results_of(self.key.algorithm, self.key.size, self.key.root, 1, None)
             numbers: list[list[Any]] = wants
             return [{block: results[block].wanted[rank] for block in blocks} for rank, blocks in enumerate(numbers)]
@@ -115,6 +115,8 @@ class _Compiler:
         return [{block: Leaf(source[block], block) for block in blocks} for blocks in wants]
 
     def _wanted_from_neighbors(self) -> list[dict[Block, Expression]]:
+        from ..schedule.neighbors import stencil_neighbors
+
         assert self.key.neighbors and self.key.neighbors.stencil
         edges = [stencil_neighbors(rank, self.key.neighbors.stencil) for rank in range(self.key.size)]
         block_of = self.primitive.block_of
