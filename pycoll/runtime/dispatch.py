@@ -233,6 +233,8 @@ def _algorithm(
     registered = channel.registers and _can_use_registered(channel, primitive, operation)
     in_slots = call.form == "blocking" and slots.serves(channel, primitive, buffers.dtype, operation)
     in_slots = in_slots and not (COLLECTIVES[primitive].near and len(_lengths(buffers)) > 1)
+    if channel.size == 1:  # CuPy may have been imported later, and no other rank has to know
+        in_slots = in_slots and is_host(buffers.send) and is_host(buffers.recv)
     key = SelectionKey(primitive, nbytes, commutative, may_be_native, from_comm, registered, in_slots, channel.near)
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
     algorithm = find(primitive, choice.algorithm)
