@@ -14,7 +14,7 @@ from pycoll.runtime.attach import attach
 from pycoll.runtime.front import METHODS
 from tests.mpi.native import RANK, SIZE, WORLD
 
-pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE == 1, reason="one rank has no slots")]
+pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE == 1, reason="needs another rank")]
 N = 24
 ROOT = SIZE - 1
 
