@@ -371,9 +371,9 @@ class BlockingMethods(Calls):
         ----------
         Hoefler, Siebert and Lumsdaine, "Scalable communication protocols for dynamic sparse data exchange", PPoPP 2010.
         """
-        arrays = [_message(f"buffers[{position}]", buffer) for position, buffer in enumerate(buffers)]
         from .sparse_exchange import sparse_exchange  # imported only where it is used
 
+        arrays = [_message(f"buffers[{position}]", buffer) for position, buffer in enumerate(buffers)]
         return sparse_exchange(destinations, arrays, comm=self)
 
 

@@ -61,23 +61,22 @@ class _Compiler:
         self.key, self.mean = key, mean
         self.primitive, self.layout = key.algorithm.primitive, layout(key)
         self.parts = key.algorithm.parts(key.size)
-        self.exports = [self._exported(rank) for rank in range(key.size)]
-        self.longest = max(map(self.layout.size, self._all_blocks()), default=0)
 
     def program(self) -> SlotProgram:
         """Compile all turns."""
         if self.primitive.name == "barrier":
             return SlotProgram((tuple(self._barrier()),), 1, TINY)
+        if self.key.size == 1:
+            steps = tuple(self._copies())
+            return SlotProgram((steps,), 1, MEDIUM if sum(copy.to.size for copy in steps) > SLOTS[SHORT][0] else TINY)
         most = (
             self.key.size if self.primitive.reduces and self.primitive.takes_all else max(map(len, self.exports)) or 1
         )
-        close = self.longest + -self.longest % CLOSE
+        close = aligned(self.longest, CLOSE)
         if most * close <= SLOTS[TINY][0]:
             slots, piece = TINY, close
         elif most * close <= SLOTS[SHORT][0]:
             slots, piece = SHORT, close
-        elif self.key.size == 1:  # nothing passes through the slot
-            slots, piece = MEDIUM, close
         else:  # a single block is copied in short pieces, so that its reader begins soon
             slots = LONG if self.shares or most > 1 else MEDIUM
             if self.key.neighbors and most * aligned(self.longest) <= SLOTS[MEDIUM][0]:
@@ -98,6 +97,24 @@ class _Compiler:
         yield Post(READY)
         yield from (Await(rank, READY) for rank in range(self.key.size) if rank != self.key.rank)
 
+    def _copies(self) -> Iterator[CopyBytes]:
+        """What one rank does, whose blocks pass through no slot."""
+        wanted = self.layout.wanted
+        for block in wanted:
+            yield from _copy(self.layout.held[block], wanted[block])
+        for block, region in self.layout.again:
+            yield from _copy(wanted[block], region)
+
+    @cached_property
+    def exports(self) -> list[list[Block]]:
+        """The blocks that other ranks read in the slot of each rank."""
+        return [self._exported(rank) for rank in range(self.key.size)]
+
+    @cached_property
+    def longest(self) -> int:
+        """The bytes of the longest block."""
+        return max(map(self.layout.size, self._all_blocks()), default=0)
+
     @cached_property
     def wanted(self) -> list[dict[Block, Expression]]:
         """What each rank wants: a block that another rank holds, or a combination of contributions."""
@@ -105,7 +122,7 @@ class _Compiler:
             return self._wanted_from_neighbors()
         where = self.key.size, self.key.root, self.parts
         wants = [list(self.primitive.wants(rank, *where)) for rank in range(self.key.size)]
-        if self.primitive.reduces and self.key.size > 1:
+        if self.primitive.reduces:
             from ..primitives.direct import results_of  # it imports all algorithms
 
             results: list[Any] = results_of(self.key.algorithm, self.key.size, self.key.root, 1, None)
@@ -138,7 +155,7 @@ class _Compiler:
     @property
     def shares(self) -> bool:
         """Whether long pieces are combined in shares, because several ranks want the same result, or one wants it."""
-        return self.primitive.name in ("allreduce", "reduce") and self.key.size > 1
+        return self.primitive.name in ("allreduce", "reduce")
 
 
 class _Turn:
@@ -151,7 +168,7 @@ class _Turn:
         self.ready: set[int] = set()  # the ranks that were awaited
         # a result replaces the contribution of a rank that works in place, so it is read in the slot
         self.copied = {*compiler.exports[self.rank]}
-        if self.key.in_place and compiler.primitive.reduces and self.size > 1:
+        if self.key.in_place and compiler.primitive.reduces:
             self.copied |= {*compiler.layout.held}
 
     def steps(self) -> Iterator[Step]:
@@ -257,13 +274,13 @@ class _Turn:
         for other in self._slot_order(rank):
             if other == block:
                 break
-            start += self.sizes[other] + -self.sizes[other] % unit
+            start += aligned(self.sizes[other], unit)
         return Region(peer_buffer(rank, INPUT), start, self.sizes[block])
 
     def _part(self, region: Region, block: Block) -> Region:
         return region._replace(size=self.sizes[block])
 
 
-def _copy(source: Region, to: Region) -> Iterator[Step]:
+def _copy(source: Region, to: Region) -> Iterator[CopyBytes]:
     if to.size and source != to:
         yield CopyBytes(source, to)

@@ -17,9 +17,9 @@ from .program import EMPTY, RECV, SCRATCH, CopyBytes, Layout, Region
 ALIGNMENT = 64
 
 
-def aligned(nbytes: int) -> int:
-    """Return the number of bytes rounded up to whole cache lines."""
-    return nbytes + -nbytes % ALIGNMENT
+def aligned(nbytes: int, unit: int = ALIGNMENT) -> int:
+    """Return the number of bytes rounded up to whole cache lines, or to a multiple of another unit."""
+    return nbytes + -nbytes % unit
 
 
 class _Scratch:

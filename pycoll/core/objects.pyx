@@ -55,6 +55,7 @@ cdef enum:  # what a collective does with objects: bits
     ROOT_READS = 2  # only the root reads
     EACH = 4  # each rank has an object for each rank
     COMBINES = 8
+    KINDS = 16
     BCAST = ROOT_SENDS
     SCATTER = ROOT_SENDS | EACH
     GATHER = ROOT_READS
@@ -153,11 +154,11 @@ cdef class ObjectCollectives:
         return False
 
     cdef int begin_call(self, int what) except -1:
-        """Begin a call in which each rank has one object at most; forget what is left of one that has ended early."""
+        """Begin a call, with memory for the least entries; forget what is left of one that has ended early."""
         self.error = None
         if self.kept:
             self.kept = {}
-        return 0
+        return self.reserve(self.least)
 
     cdef list exchanged(self, int what, int count, int root, bint arrays=False):
         """Exchange entries, and return those that this rank reads; None if it reads none.
@@ -184,8 +185,7 @@ cdef class ObjectCollectives:
         cdef int source = self.root_of(root, algorithm)
         if source < 0 or self.room < LEAST:
             return self.others.scatter(objs, root, algorithm)
-        self.begin_call(SCATTER)
-        cdef int count = self.pack_all(objs) if self.rank == source else 0
+        cdef int count = self.pack_all(SCATTER, objs) if self.rank == source else self.begin_call(SCATTER)
         return self.opened(self.exchanged(SCATTER, count, source))[0]
 
     def gather(self, obj, root=0, algorithm=None):
@@ -205,7 +205,7 @@ cdef class ObjectCollectives:
         """Give each rank an object of each rank."""
         if self.is_for_others(algorithm) or self.room < LEAST:
             return self.others.alltoall(objs, algorithm)
-        return self.opened(self.exchanged(ALLTOALL, self.pack_all(objs), 0))
+        return self.opened(self.exchanged(ALLTOALL, self.pack_all(ALLTOALL, objs), 0))
 
     def reduce(self, obj, op, root=0, algorithm=None):
         """Combine the objects of all ranks at the root."""
@@ -283,33 +283,32 @@ cdef class ObjectCollectives:
         Pickling may call other collectives, and the length of entries depends on the last one.
         """
         self.begin_call(what)
-        self.begin(self.least)
         try:
             if not self.encode(obj, 0, 0) and not (self.grew() and self.encode(obj, 0, 0)):
                 found = unsealed(obj)
                 self.begin_call(what)
-                self.begin(self.whole)
                 self.write(self.sealed(obj, found, self.whole), 0, 0)
         except BaseException as error:
             self.begin_call(what)
-            self.begin(self.whole)
+            self.reserve(self.whole)
             self.fail(error, 0, 0)
         return 1
 
-    cdef int pack_all(self, objs) except -1:
+    cdef int pack_all(self, int what, objs) except -1:
         """Make an entry for each rank, and return how many."""
         cdef int other
         cdef list made = []
-        cdef bint again
-        self.begin(self.size * self.room)
+        cdef bint again, is_value
+        self.begin_call(what)
+        self.reserve(self.size * self.room)
         try:
             objs = one_for_each(objs, self.size)
             for other in range(self.size):
-                made.append(None if self.encode(objs[other], other, self.room) else self.sealed(objs[other], unsealed(objs[other]), self.room))
+                is_value = self.encode(objs[other], other, self.room)
+                made.append(None if is_value else self.sealed(objs[other], unsealed(objs[other]), self.room))
             again = made.count(None) < self.size
             while again:  # pickling may have called other collectives, or changed other objects
                 again = False
-                self.begin(self.size * self.room)
                 for other in range(self.size):
                     if made[other] is not None:
                         self.write(made[other], other, self.room)
@@ -363,19 +362,17 @@ cdef class ObjectCollectives:
             self.kept[which] = made
         return 0
 
-    cdef int begin(self, Py_ssize_t size) except -1:
-        """Have memory for entries of so many bytes, and forget what is left of a call that has ended early."""
+    cdef int reserve(self, Py_ssize_t size) except -1:
+        """Have memory for entries of so many bytes."""
         if size > self.held:
             self.memory = zeros(size, uint8)
             self.packed, self.held = <char *>np.PyArray_DATA(self.memory), size
-        if self.kept:
-            self.kept = {}
-        self.error = None
+        return 0
 
     cdef bint grew(self) except -1:
         """Have memory for the longest entry; whether there was less."""
         cdef bint less = self.held < self.whole
-        self.begin(self.whole)
+        self.reserve(self.whole)
         return less
 
     cdef int fail(self, error, int which, Py_ssize_t distance) except -1:
@@ -536,28 +533,27 @@ cdef class ObjectMessages(ObjectCollectives):
     cdef dict numbers
     cdef np.ndarray viewed, one, own  # the memory, and views of the first entry and of all entries that this rank sends
     cdef np.ndarray arrived, received, all  # the same for those that it receives
-    cdef Py_ssize_t needed[2]  # bytes that the last bcast and the last allgather needed
-    cdef Py_ssize_t expected[2]  # bytes of an entry in the next ones
+    cdef Py_ssize_t needed[KINDS]  # bytes of an entry that the last collective of each kind needed
+    cdef Py_ssize_t expected[KINDS]  # bytes of an entry in the next one
 
     def __cinit__(self, int rank, int size, others, channel, dict numbers):
         self.front, self.channel, self.numbers = channel.front, channel, {what: numbers[name, False] for what, name in NAMES.items()}
-        self.room = self.expected[0] = self.expected[1] = SENT
-        self.least = size * SENT
+        cdef int what
+        self.room, self.least = SENT, size * SENT
+        for what in range(KINDS):
+            self.expected[what] = SENT
 
     cdef int begin_call(self, int what) except -1:
         ObjectCollectives.begin_call(self, what)
-        self.whole = self.expected[what == ALLGATHER] if what == BCAST or what == ALLGATHER else SENT
-        if self.held < max(self.whole, self.least):
-            self.begin(max(self.whole, self.least))
-        return 0
+        self.whole = self.expected[what]
+        return self.reserve(self.whole)
 
     cdef int expect(self, int what, Py_ssize_t needed) except -1:
         """Choose the length of entries for the next call of this kind: the shorter one that the last two calls needed."""
-        cdef int kind = what == ALLGATHER
-        cdef Py_ssize_t both = min(self.needed[kind], needed)
-        cdef Py_ssize_t most = min(<Py_ssize_t>MOST_SENT, MOST_GATHERED // self.size) if kind else MOST_SENT
+        cdef Py_ssize_t both = min(self.needed[what], needed)
+        cdef Py_ssize_t most = MOST_SENT if what == BCAST else min(<Py_ssize_t>MOST_SENT, MOST_GATHERED // self.size)
         both = (both + STEP - 1) // STEP * STEP if both > SENT else SENT
-        self.needed[kind], self.expected[kind] = needed, both if both <= most else SENT
+        self.needed[what], self.expected[what] = needed, both if both <= most else SENT
         return 0
 
     cdef list exchanged(self, int what, int count, int root, bint arrays=False):
@@ -610,8 +606,6 @@ cdef class ObjectMessages(ObjectCollectives):
 
     cdef int begin_messages(self, Py_ssize_t each) except -1:
         """Have views of memory for entries of so many bytes."""
-        if self.held < self.least:  # this rank has packed nothing
-            self.begin(self.least)
         if self.one is None or self.viewed is not self.memory or self.one.size != each:
             self.viewed, self.one, self.own = self.memory, self.memory[:each], self.memory[: self.size * SENT]
         if self.arrived is None or self.arrived.size < self.size * each:

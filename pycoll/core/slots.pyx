@@ -11,9 +11,8 @@ A slot begins with its counter, so a short piece reaches a reader in the same ca
 call, which is the same on all ranks if the calls match: a reader compares it.  A rank that waits for long looks at what
 the other rank has announced, because ranks may use different slots if their calls do not match.
 
-Turns are numbered from 1, and
-their numbers wrap around.  A counter that was not posted for 2**31 turns would seem to be ahead, so ranks post all their
-counters now and then.  `tests/pure/core/` has a model of this protocol.
+Turns are numbered from 1, and their numbers wrap around.  A counter that was not posted for 2**31 turns would seem to be
+ahead, so ranks post all their counters now and then.  `tests/pure/core/` has a model of this protocol.
 """
 
 cimport cython
@@ -27,6 +26,7 @@ from .steps cimport APPLY, AWAIT, COPY, PEERS, POST, RECV, SCRATCH, SEND, Step, 
 from .waiting cimport NAP, SPREAD
 
 from ..compiler.program import SLOTS
+from ..compiler.storage import aligned
 
 np.import_array()
 
@@ -42,12 +42,8 @@ cdef extern from "atomics.h" nogil:
 
 cdef enum:
     HEADER = 2 * SPREAD  # bytes of DONE and LEFT, which are on cache lines of their own
-    CACHE_LINE = 64
     PAGE = 1 << 12
     SETTLED = 1 << 30  # turns after which all counters are posted
-
-cdef np.npy_intp rounded_up(np.npy_intp size, np.npy_intp unit):
-    return (size + unit - 1) // unit * unit
 
 cdef uint32_t REFUSED = 0xffffffff  # is announced instead of a call
 
@@ -62,10 +58,10 @@ cdef np.npy_intp area_size = HEADER
 for kind, (size, count, results) in enumerate(SLOTS):
     kinds[kind].start, kinds[kind].size, kinds[kind].count = area_size + BEFORE, size, count
     if results:  # ranks have shares of the data, from one cache line to another
-        kinds[kind].start = rounded_up(kinds[kind].start, CACHE_LINE)
-    kinds[kind].distance = rounded_up(BEFORE + size * (1 + results), CACHE_LINE)
+        kinds[kind].start = aligned(kinds[kind].start)
+    kinds[kind].distance = aligned(BEFORE + size * (1 + results))
     area_size += kinds[kind].distance * count
-area_size = rounded_up(area_size, PAGE)
+area_size = aligned(area_size, PAGE)
 AREA_SIZE = area_size
 """Bytes of the area of a rank."""
 

@@ -56,7 +56,9 @@ def native_up_to(primitive: str, library: str = "", size: int = 2, hosts: int = 
     """
     tables = [_NATIVE_BY_LIBRARY]
     if _few_hosts(primitive, size, hosts):
-        tables = [_NATIVE_ONE_RANK_A_HOST, _NATIVE_BETWEEN_HOSTS, *tables][size > hosts :]
+        tables.insert(0, _NATIVE_BETWEEN_HOSTS)
+        if size == hosts:
+            tables.insert(0, _NATIVE_ONE_RANK_A_HOST)
     for table in tables:
         for name, limits in table.items():
             if library.startswith(name) and primitive in limits:
