@@ -90,7 +90,7 @@ from .api.objects import (
 )
 from .api.pointtopoint import irecv as irecv, isend as isend, recv as recv, send as send, sendrecv as sendrecv
 from .api.registered import empty as empty, free as free, zeros as zeros
-from .api.requests import Persistent as Persistent, Request as Request
+from .api.requests import Persistent as Persistent
 from .api.several_requests import (
     startall as startall,
     testall as testall,
@@ -113,6 +113,7 @@ from .primitives.names import AlgorithmName as AlgorithmName, algorithms as algo
 from .runtime.attach import attach as attach
 from .runtime.gpu.select import select_device as select_device
 from .runtime.progress_thread import progress_thread as progress_thread
+from .runtime.requests import Request as Request
 
 if not typing.TYPE_CHECKING:
     from . import simulate as simulate, synthesize as synthesize, trace as trace

@@ -18,13 +18,14 @@ from ..runtime.dispatch import check
 from ..runtime.front import METHODS
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.native import suits_mpi
+from ..runtime.requests import Request
 from ..runtime.task import CoreTask
 from ..runtime.topology import CommTopology, neighbors_of
 from ..selection.choices import algorithm_from_environment, primitive_called
 from .collectives import NO_FRONT, allgather, front_of, run_uncached
 from .comm_messages import DeviceMessages
 from .comm_native import keeping, native
-from .requests import Persistent, Request, initialize, start
+from .requests import Persistent, initialize, start
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -70,7 +71,7 @@ class Calls(DeviceMessages):
         begun = self._front.start(number, False, algorithm, sendbuf, recvbuf, op, root, recvcounts)
         if begun is not core.MISSED:
             if type(begun) is CoreTask:
-                return Request(begun, None)
+                return begun
             return keeping(begun, (sendbuf, recvbuf))  # type: ignore[return-value]  # it has the same methods
         method = METHODS[number]
         with interruptions_delayed():  # an interruption must not separate the two collectives
@@ -117,7 +118,7 @@ class Calls(DeviceMessages):
             why.check_algorithm(given["algorithm"])
             return native(self, name, why, to_mpi)
         self._front = front_of(self)
-        request.forget_result()
+        request.result = None  # as in mpi4py
         return request
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
+from ..runtime.requests import Request
 from .comm_calls import (
     NEIGHBOR_ALLGATHER,
     NEIGHBOR_ALLGATHERV,
@@ -15,7 +16,7 @@ from .comm_calls import (
     NEIGHBOR_ALLTOALLW,
     Calls,
 )
-from .requests import Persistent, Request
+from .requests import Persistent
 
 if TYPE_CHECKING:
     from ..primitives import names

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mpi4py import MPI
 
 from ..arguments.ops import OpName
+from ..runtime.requests import Request
 from .comm_calls import (
     ALLGATHER,
     ALLGATHERV,
@@ -28,7 +29,7 @@ from .comm_calls import (
     SCATTERV,
 )
 from .comm_collectives import BlockingMethods
-from .requests import Persistent, Request
+from .requests import Persistent
 
 if TYPE_CHECKING:
     from ..primitives import names

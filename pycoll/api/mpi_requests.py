@@ -12,8 +12,8 @@ from typing import Any
 
 from mpi4py import MPI
 
+from ..runtime.requests import Request as OwnRequest
 from .requests import Persistent
-from .requests import Request as OwnRequest
 from .several_requests import Statuses, is_of_mpi, set_empty, test_all, test_some, wait_for_all, wait_for_some
 
 

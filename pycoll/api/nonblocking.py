@@ -1,7 +1,7 @@
 """The nonblocking and the persistent form of each collective: ``iallreduce``, ``allreduce_init``, ...
 
-They take the arguments of the blocking form.  A nonblocking function returns a `pycoll.api.requests.Request`, a
-persistent one a `pycoll.api.requests.Persistent`.  ``wait`` of either returns the result of the blocking form.
+They take the arguments of the blocking form.  A nonblocking function returns a `pycoll.Request`, a
+persistent one a `pycoll.Persistent`.  ``wait`` of either returns the result of the blocking form.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any, ParamSpec
 
 from ..arguments.check_buffers import check_buffers
 from ..arguments.mpi_arguments import read_varying
+from ..runtime.requests import Request
 from ..schedule.registry import COLLECTIVES
 from . import collectives, neighbors
-from .requests import Persistent, Request, initialize, start
+from .requests import Persistent, initialize, start
 from .watched import watch
 
 P = ParamSpec("P")

@@ -129,9 +129,9 @@ def _noting_wait(wait: Callable[..., bool]) -> Callable[..., bool]:
 
 
 def _slot_of(roll: RollCall, request: Any) -> int:
-    channel = getattr(getattr(request, "task", None), "channel", None)
+    channel = getattr(request, "channel", None)
     return (channel.roll_slot if channel else 0) or roll.first
 
 
 def _primitive(request: Any) -> str:
-    return str(getattr(getattr(request, "task", None), "name", "a collective of MPI")).partition(" on rank")[0]
+    return str(getattr(request, "name", "a collective of MPI")).partition(" on rank")[0]

@@ -1,10 +1,8 @@
-"""The requests of nonblocking and persistent collectives, and the functions that create them.
-
-A request is not an `MPI.Request`: MPI would treat it as complete.  Passing one to MPI is therefore an error.
-"""
+"""The requests of persistent collectives, and the functions that create all requests."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
@@ -16,150 +14,16 @@ from ..arguments.mpi_arguments import read as read_method
 from ..runtime.attach import attach, channels, check_communicator, is_new
 from ..runtime.calls import Call, Prepared, Reader
 from ..runtime.dispatch import prepare
+from ..runtime.executable import Executable
 from ..runtime.front import NUMBERS
 from ..runtime.garbage import collect_later, free_dropped
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.plans import remember
-from ..runtime.progress import InFlight, tasks
+from ..runtime.progress import tasks
 from ..runtime.progress_thread import asleep
-from ..runtime.recording import recorder
-from ..runtime.task import CoreTask
+from ..runtime.requests import Request
+from ..runtime.task import CoreTask, Task
 from .watched import watch_request
-
-
-class Request:
-    """A collective in flight.
-
-    Notes
-    -----
-    It progresses in all calls of pycoll, and in another thread (see `pycoll.progress_thread`).  The buffers must not be
-    modified or freed until it is complete.
-    """
-
-    __slots__ = ("__weakref__", "_result", "active", "task")
-
-    def __init__(self, task: InFlight, result: Any) -> None:
-        self.task, self._result = task, result
-        self.active = True  # its completion has not been reported yet
-
-    def Test(self, status: MPI.Status | None = None) -> bool:
-        """Test whether the collective is complete.
-
-        Parameters
-        ----------
-        status : MPI.Status, optional
-            Ignored; for compatibility with mpi4py.
-
-        Returns
-        -------
-        bool
-            True if the collective is complete.
-
-        Raises
-        ------
-        Exception
-            The error of the collective; raised only once.
-        """
-        self.task.poll()
-        if self.task.done:
-            self.active = False
-            self.task.raise_error()
-        return self.task.done
-
-    def Wait(self, status: MPI.Status | None = None) -> bool:
-        """Wait until the collective is complete.
-
-        Parameters
-        ----------
-        status : MPI.Status, optional
-            Ignored; for compatibility with mpi4py.
-
-        Returns
-        -------
-        bool
-            True.
-
-        Raises
-        ------
-        CollectiveTimeout
-            If the collective takes longer than ``PYCOLL_TIMEOUT``.
-        Exception
-            The error of the collective; raised only once.
-        """
-        task = self.task
-        if task.done:
-            self.active = False
-            task.raise_error()
-            return True
-        try:
-            if recorder.current:
-                recorder.current.record_wait(task.finish)
-            else:
-                task.finish()
-        finally:
-            self.active = not task.done
-        return True
-
-    def test(self, status: MPI.Status | None = None) -> tuple[bool, Any]:
-        """Test whether the collective is complete.
-
-        Parameters
-        ----------
-        status : MPI.Status, optional
-            Ignored; for compatibility with mpi4py.
-
-        Returns
-        -------
-        bool
-            True if the collective is complete.
-        object
-            Its result, as from `wait`; None if it is not complete.
-        """
-        done = self.Test()
-        return done, self._result if done else None
-
-    def wait(self, status: MPI.Status | None = None) -> Any:
-        """Wait until the collective is complete.
-
-        Parameters
-        ----------
-        status : MPI.Status, optional
-            Ignored; for compatibility with mpi4py.
-
-        Returns
-        -------
-        object
-            The result of the blocking function; None for methods of `pycoll.Comm`.
-        """
-        self.Wait()
-        return self._result
-
-    def Get_status(self, status: MPI.Status | None = None) -> bool:
-        """Test whether the collective is complete, without completing the request.
-
-        Parameters
-        ----------
-        status : MPI.Status, optional
-            Ignored; for compatibility with mpi4py.
-
-        Returns
-        -------
-        bool
-            True if the collective is complete.
-        """
-        return bool(self.task.poll())
-
-    def Cancel(self) -> None:
-        """Raise MPI.Exception: the MPI standard does not allow a collective to be cancelled."""
-        raise MPI.Exception(MPI.ERR_REQUEST)
-
-    def Free(self) -> None:
-        """Raise MPI.Exception: the MPI standard does not allow the request of a collective in flight to be freed."""
-        raise MPI.Exception(MPI.ERR_REQUEST)
-
-    def forget_result(self) -> None:
-        """Let `wait` return None, as in mpi4py."""
-        self._result = None
 
 
 class Persistent(Request):
@@ -171,16 +35,12 @@ class Persistent(Request):
     object is a context manager: at its end, it waits and frees the requests.
     """
 
-    def __init__(self, prepared: Prepared) -> None:
-        prepared.open()
-        self._fixed = fixed = prepared.executable()
-        if prepared.is_one_run and isinstance(fixed, core.Run):
-            task: InFlight = CoreTask(fixed, prepared, tasks, asleep, None, None, None)
-        else:
-            task = prepared.task(lambda: prepared.body(lambda: fixed))
-        super().__init__(task, prepared.buffers.result)
-        self.active, task.done = False, True  # until it is started
-        self._prepared, self._freed = prepared, False
+    def _fix(self, prepared: Prepared, fixed: Executable) -> None:
+        """Note the call, and what runs it each time."""
+        self._channel = prepared.channel  # which `channel` of a run finds more slowly
+        self.active, self.done = False, True  # until it is started
+        self.result = prepared.buffers.result
+        self._fixed, self._freed = fixed, False
         self._finalizer = collect_later(self, fixed)
 
     def Start(self) -> None:
@@ -192,13 +52,11 @@ class Persistent(Request):
             If it is still active, or freed.
         """
         if self.active or self._freed:
-            raise RuntimeError(f"Start: {self._prepared.name} is {'freed' if self._freed else 'still active'}")
-        if self._prepared.channel.broken:
-            self._prepared.channel.check_usable()
-        if self._prepared.buffers.memory is not HOST:
-            self._prepared.buffers.memory.wait_for_stream()
-        self.active, self.task.owner = True, self
-        self.task.begin()
+            raise RuntimeError(f"Start: {self.name} is {'freed' if self._freed else 'still active'}")
+        if self._channel.broken:
+            self._channel.check_usable()
+        self.active = True
+        self.begin()
 
     def Free(self) -> None:
         """Free the MPI requests.
@@ -209,7 +67,7 @@ class Persistent(Request):
             If the collective is still active.
         """
         if self.active:
-            raise RuntimeError(f"Free: {self._prepared.name} is still active")
+            raise RuntimeError(f"Free: {self.name} is still active")
         if not self._freed:
             self._finalizer.detach()
             self._fixed.free()
@@ -223,6 +81,27 @@ class Persistent(Request):
             self.Wait()
         if not self.active:
             self.Free()
+
+
+class _PersistentRun(CoreTask, Persistent):
+    """One that is a single run of the core."""
+
+    def __init__(self, prepared: Prepared, fixed: core.Run) -> None:
+        super().__init__(fixed, prepared, tasks, asleep, None, None, None)
+        self._fix(prepared, fixed)
+
+
+class _PersistentTask(Task, Persistent):
+    """One of several parts."""
+
+    def __init__(self, prepared: Prepared, fixed: Executable) -> None:
+        def parts() -> Iterator[Any]:
+            if prepared.buffers.memory is not HOST:
+                prepared.buffers.memory.wait_for_stream()
+            yield from prepared.body(lambda: fixed)
+
+        super().__init__(parts, prepared.name, prepared.channel, prepared.buffers.memory)
+        self._fix(prepared, fixed)
 
 
 def start(
@@ -247,15 +126,16 @@ def start(
     channel = channels[comm.handle]
     if read is not read_method:
         number = NUMBERS[primitive, recvcounts is not None]
-        task = channel.front.start(number, True, algorithm, sendbuf, recvbuf, op, root, recvcounts)
-        if task is not core.MISSED:
-            return Request(task, task.result)
+        begun: Request = channel.front.start(number, True, algorithm, sendbuf, recvbuf, op, root, recvcounts)
+        if begun is not core.MISSED:
+            return begun
     call = Call(primitive, comm, sendbuf, recvbuf, op, root, algorithm, recvcounts, read, "nonblocking")
     prepared = prepare(call, channel)
     remember(prepared, call)
-    task = prepared.in_flight()
-    task.begin()
-    return Request(task, prepared.buffers.result)
+    request = prepared.in_flight()
+    request.result = prepared.buffers.result
+    request.begin()
+    return request
 
 
 @interruptions_delayed()
@@ -264,8 +144,14 @@ def initialize(primitive: str, read: Reader, comm: MPI.Comm | None = None, **giv
     comm = MPI.COMM_WORLD if comm is None else comm
     free_dropped()
     call = Call(primitive, comm, read=read, form="persistent", **given)
-    return Persistent(prepare(call, attach(comm)))
+    prepared = prepare(call, attach(comm))
+    prepared.open()
+    fixed = prepared.executable()
+    if prepared.is_one_run and isinstance(fixed, core.Run):
+        return _PersistentRun(prepared, fixed)
+    return _PersistentTask(prepared, fixed)
 
 
-watch_request(Request, "Wait")
+for _kind in (Request, CoreTask):
+    watch_request(_kind, "Wait")
 watch_request(Persistent, "Start")

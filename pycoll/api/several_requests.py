@@ -9,8 +9,9 @@ from mpi4py import MPI
 
 from ..runtime import progress
 from ..runtime.failures import TOLERANT
+from ..runtime.requests import Request
 from .pointtopoint import awaited, check_length
-from .requests import Persistent, Request
+from .requests import Persistent
 
 AnyRequest = Request | Persistent | MPI.Request
 Status = MPI.Status | None
@@ -196,7 +197,7 @@ def wait_for_some(
         return f"it waits for {' or '.join(map(awaited, messages))}"
 
     collectives: list[Any] = [request for request in requests if not is_of_mpi(request) and is_active(request)]
-    progress.until(done, what, state, [request.task for request in collectives])  # these are named by a timeout
+    progress.until(done, what, state, collectives)  # these are named by a timeout
     return outcome[0]
 
 

@@ -20,7 +20,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
 from libc.string cimport memcmp
 
-from .in_flight cimport RunInFlight
+from .in_flight cimport Idle, RunInFlight
 from .messages cimport Run
 from .slots cimport SlotCode, Slots
 
@@ -143,7 +143,7 @@ cdef class Plan:
     cdef Run run
     cdef object quick
     cdef bint is_in_flight  # it is a nonblocking call that is one run
-    cdef list idle  # runs of collectives in flight that are complete
+    cdef Idle idle  # runs of collectives in flight that are complete
     cdef object shape, dtype  # of a receive buffer that is allocated; or None
     cdef tuple given  # shape and dtype of the send buffer then
 
@@ -285,13 +285,15 @@ cdef class Front:
 
     cdef object launch(self, Plan plan, Buffer *send, Buffer *recv, sendbuf, recvbuf, bint function):
         tag = next(self.tags)
-        cdef Run run = plan.idle.pop() if plan.idle else plan.prepared.bound(tag)
+        cdef Run run = plan.idle.take()
+        if run is None:
+            run = plan.prepared.bound(tag)
         run.tag = tag
         run.bind(<size_t>send.address, <size_t>recv.address)
         kept = array_of(sendbuf), array_of(recvbuf)
-        cdef RunInFlight task = self.task(
-            run, plan.prepared, self.tasks, self.asleep, plan.idle, kept, kept[1] if function else None
-        )
+        cdef type kind = <type>self.task
+        cdef RunInFlight task = kind.__new__(kind)  # without a tuple of arguments
+        task.make(run, plan.prepared, self.tasks, self.asleep, plan.idle, kept, kept[1] if function else None)
         task.start()
         return task
 
@@ -334,7 +336,7 @@ cdef class Front:
         elif type(runner) is Run:
             plan.run = runner
         elif runner == "core":
-            plan.is_in_flight, plan.idle = True, []
+            plan.is_in_flight, plan.idle = True, Idle()
         elif runner != "native":
             plan.quick = runner
         if allocates is not None:

@@ -1,15 +1,24 @@
 from .messages cimport Run
 
 
+cdef class Idle:
+    cdef Run first
+    cdef int count
+
+    cdef Run take(self)
+    cdef int keep(self, Run run) except -1
+
+
 cdef class RunInFlight:
     cdef Run run
-    cdef list tasks, asleep, idle
+    cdef list tasks, asleep
+    cdef Idle idle
     cdef readonly object prepared  # the call: its channel, its name, and what its errors need
     cdef object kept  # the buffers of the caller
-    cdef readonly object result
-    cdef public object owner  # a request that lives until it is complete
+    cdef public object result  # what `wait` returns
     cdef public object error
     cdef public bint done
+    cdef public bint active  # its completion has not been reported yet
     cdef int movers  # threads that are moving it; counted while the table is locked
     cdef public double deadline  # of the wait; 0 for none
 
@@ -18,6 +27,9 @@ cdef class RunInFlight:
 
     # those of the methods `begin`, `advance` and `end`: a class in Python could override them if they were cpdef, so each
     # call would look for that
+    cdef int make(self, Run run, prepared, list tasks, list asleep, Idle idle, kept, result) except -1
     cdef int start(self) except -1
     cdef bint go_on(self, bint wait) except -1
     cdef int close(self) except -1
+    cdef int report(self) except -1
+    cdef int leave_tasks(self) except -1

@@ -4,7 +4,6 @@
 They are in a table, so that any thread can move them on without the lock of the interpreter.
 """
 
-from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 from libc.stdlib cimport realloc
@@ -12,6 +11,11 @@ from libc.stdlib cimport realloc
 from contextvars import copy_context
 
 from .messages cimport Run
+
+cdef extern from "Python.h":
+    Py_ssize_t PyList_GET_SIZE(object)
+    PyObject *PyList_GET_ITEM(object, Py_ssize_t)
+    int PyList_SetSlice(object, Py_ssize_t, Py_ssize_t, PyObject *) except -1
 
 cdef extern from "atomics.h" nogil:
     ctypedef int lock
@@ -196,6 +200,24 @@ cdef class Mover:
         return self.others > 0
 
 
+cdef class Idle:
+    """Complete runs, which are kept for later calls of their kind."""
+
+    cdef Run take(self):
+        """One of them, or None."""
+        cdef Run run = self.first
+        if run is not None:
+            self.first, run.next = run.next, None
+            self.count -= 1
+        return run
+
+    cdef int keep(self, Run run) except -1:
+        if self.count < MOST_IDLE and run.code.scratch <= MOST_SCRATCH:
+            self.first, run.next = run, self.first
+            self.count += 1
+        return 0
+
+
 cdef class RunInFlight:
     """A run in flight.
 
@@ -209,7 +231,7 @@ cdef class RunInFlight:
         The collectives in flight in this process.
     asleep : list
         Holds a function that wakes the thread which moves them, while this thread sleeps.
-    idle : list, optional
+    idle : Idle, optional
         Where the run is kept for later calls when it is complete.
     kept : object
         What lives until then: the buffers of the caller.
@@ -217,10 +239,14 @@ cdef class RunInFlight:
         What `wait` returns.
     """
 
-    def __cinit__(self, Run run, prepared, list tasks, list asleep, list idle, kept, result):
+    def __init__(self, Run run, prepared, list tasks, list asleep, Idle idle, kept, result):
+        self.make(run, prepared, tasks, asleep, idle, kept, result)
+
+    cdef int make(self, Run run, prepared, list tasks, list asleep, Idle idle, kept, result) except -1:
         self.run, self.prepared, self.idle, self.kept, self.result = run, prepared, idle, kept, result
         self.tasks, self.asleep = tasks, asleep
-        self.done = True
+        self.done = self.active = True
+        return 0
 
     cdef void count_mover(self, int change) noexcept nogil:
         self.movers += change
@@ -285,6 +311,28 @@ cdef class RunInFlight:
         self.close()
         return True
 
+    def Wait(self, status=None):
+        """Wait until it is complete, and raise its error; see `pycoll.runtime.requests.Request`."""
+        try:
+            if self.done:
+                self.report()
+            else:
+                self.finish()
+        finally:
+            self.active = not self.done
+        return True
+
+    def raise_error(self):
+        """Raise its error, once; or the exception of a signal handler that came meanwhile."""
+        self.report()
+
+    cdef int report(self) except -1:
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        self.run.mailboxes.end_run()
+        return 0
+
     def finish(self):
         """Wait until it is complete, and raise its error."""
         cdef PyObject *moving = NULL
@@ -292,8 +340,7 @@ cdef class RunInFlight:
         cdef int turn
         if PyList_GET_SIZE(self.tasks) == 1 and not self.deadline:
             self.go_on(True)
-            if self.error is not None:
-                self.raise_error()
+            self.report()
             return
         try:
             with nogil:
@@ -315,11 +362,18 @@ cdef class RunInFlight:
         ends += 1
         if self.run.complete:
             self.error, self.run.error = self.run.error, None
-        self.done, self.owner = True, None
-        self.tasks.remove(self)
+        self.done = True
+        self.leave_tasks()
         remove(self)
         if self.idle is not None and self.run.complete:  # else messages are pending
             self.kept = None
-            if PyList_GET_SIZE(self.idle) < MOST_IDLE and self.run.code.scratch <= MOST_SCRATCH:
-                self.idle.append(self.run)
+            self.idle.keep(self.run)
+        return 0
+
+    cdef int leave_tasks(self) except -1:
+        cdef Py_ssize_t i
+        for i in range(PyList_GET_SIZE(self.tasks)):
+            if PyList_GET_ITEM(self.tasks, i) == <PyObject *>self:
+                PyList_SetSlice(self.tasks, i, i + 1, NULL)
+                break
         return 0

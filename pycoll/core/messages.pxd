@@ -109,6 +109,7 @@ cdef class Run:
     cdef object scratch
     cdef PeerAddresses peer_addresses
     cdef public uint32_t tag  # of its messages, the next time that it begins
+    cdef Run next  # where it is idle
     cdef object context  # in which Python computes; None for that of the thread
     cdef object count  # called with the sizes of the messages that it sends
     cdef bint counts

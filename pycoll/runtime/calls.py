@@ -25,9 +25,10 @@ from . import native, slots
 from .bind import lowered
 from .channel import Channel
 from .executable import Executable, run_all
-from .progress import InFlight, tasks
+from .progress import tasks
 from .progress_thread import asleep
 from .recording import recorder
+from .requests import Request
 from .task import CoreTask, Task
 
 if TYPE_CHECKING:
@@ -225,7 +226,7 @@ class Prepared:
         one = self.simple and not (self.native or recorder.current or settings.TIMEOUT)
         return one and self.buffers.memory is HOST and self.channel.mailboxes is not None
 
-    def in_flight(self) -> InFlight:
+    def in_flight(self) -> Request:
         """What runs all parts while other calls run."""
         if self.is_one_run:
             return CoreTask(self.executable(), self, tasks, asleep, None, None, None)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from ..schedule.registry import find
 from .calls import Call, Prepared
 from .executable import Executable
 from .front import NUMBERS
-from .progress import NOTHING
+from .requests import NOTHING
 
 # how the results reach the ranks that want them; a reduce-scatter is complete without
 _DELIVERED = {"allreduce": "allgather", "reduce": "gather", "scan": "alltoall", "exscan": "alltoall"}

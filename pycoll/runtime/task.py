@@ -13,11 +13,12 @@ from ..arguments.memory_kinds import HOST, Memory
 from ..base.errors import GPUError
 from .executable import Executable
 from .interruptions import interruptions_delayed
-from .progress import NOTHING, Abandoned, InFlight, lock, tasks
+from .progress import Abandoned, lock, tasks
 from .progress_thread import unwatch, watch
+from .requests import NOTHING, Request
 
 
-class Task(InFlight):
+class Task(Request):
     """A collective in flight: a sequence of parts, each an executable.
 
     `parts` returns an iterator over them each time that the task begins; it may compute between two parts, with the
@@ -107,14 +108,14 @@ class Task(InFlight):
         self._working = False
 
     def end(self) -> None:
-        self.done, self.owner = True, None
+        self.done = True
         with lock:
             if self in tasks:
                 tasks.remove(self)
                 unwatch(self)
 
 
-class CoreTask(core.RunInFlight, InFlight):
+class CoreTask(core.RunInFlight, Request):
     """A collective in flight that is one run of the core."""
 
     @property
@@ -127,4 +128,4 @@ class CoreTask(core.RunInFlight, InFlight):
         found: Abandoned = self.prepared.channel
         return found
 
-    finish_with_others = InFlight.finish
+    finish_with_others = Request.finish

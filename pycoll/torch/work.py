@@ -87,17 +87,17 @@ class All:
 
 def set_timeout(request: Any, seconds: float) -> None:
     """Let the request raise CollectiveTimeout if it is not complete in this time from now."""
-    getattr(request, "task", request).set_timeout(seconds)
+    request.set_timeout(seconds)
 
 
 def polled(request: Any) -> bool:
     """Whether a request moves only when it is tested, as long as nobody waits for it."""
-    return not isinstance(getattr(request, "task", None), core.RunInFlight) and getattr(request, "polled", True)
+    return not isinstance(request, core.RunInFlight) and getattr(request, "polled", True)
 
 
 def position(request: Any) -> Any:
     """The position of a request, for comparison; None if it is not known."""
-    return getattr(getattr(request, "task", request), "position", None)
+    return getattr(request, "position", None)
 
 
 def _gpus(tensors: Any) -> set[torch.device]:

@@ -58,6 +58,6 @@ def test_background_progress_has_tasks(comm):  # noqa: F811
     comm.Allreduce(x, y)
     with pycoll.progress_thread():
         request = comm.Iallreduce(x, y)
-        assert type(request) is pycoll.api.requests.Request
+        assert isinstance(request, pycoll.Request)
         request.Wait()
     assert (y == SIZE).all()

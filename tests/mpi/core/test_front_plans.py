@@ -306,7 +306,7 @@ def test_buffers_live_while_messages_are_pending_after_a_timeout():
     if RANK == 0:
         request = pycoll.iallreduce(send, recv, comm=comm)
         alive = [weakref.ref(send), weakref.ref(recv)]
-        request.task.set_timeout(0.05)
+        request.set_timeout(0.05)
         with pytest.raises(CollectiveTimeout):
             while not request.Test():
                 pass
