@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import sys
 from collections.abc import Callable
 from typing import Any, ParamSpec
 
 from ..arguments.check_buffers import check_buffers
 from ..arguments.mpi_arguments import read_varying
+from ..runtime.calls import Call
 from ..runtime.requests import Request
 from ..schedule.registry import COLLECTIVES
 from . import collectives, neighbors
@@ -40,28 +42,40 @@ def _form(begin: Callable[..., Any], blocking: Callable[..., Any], name: str, ki
     primitive, signature = blocking.__name__, inspect.signature(blocking)
     known = COLLECTIVES[primitive]
     read = read_varying if known.varies or known.near else check_buffers
-    defaults = {each.name: each.default for each in signature.parameters.values() if each.default is not each.empty}
-    positional = [each.name for each in signature.parameters.values() if each.kind is not each.KEYWORD_ONLY]
-    # by the number of positional arguments: the keywords that may follow, and those that must
-    may = [signature.parameters.keys() - positional[:count] for count in range(len(positional) + 1)]
-    must = [keywords - defaults.keys() for keywords in may]
+    found = signature.parameters
+    defaults = [found[each].default if each in found else Call._field_defaults.get(each) for each in _GIVEN]
+    orders: dict[tuple[Any, ...], Callable[[tuple[Any, ...]], tuple[Any, ...]]] = {}
 
     @functools.wraps(blocking)
     def form(*args: Any, **kwargs: Any) -> Any:
-        count, keywords = len(args), kwargs.keys()
-        if count > len(positional) or not (must[count] <= keywords <= may[count]):
+        shape = (len(args), *kwargs)
+        order = orders.get(shape)
+        if order is None:
             try:
-                signature.bind(*args, **kwargs)
+                order = orders[shape] = _order(signature, len(args), list(kwargs))
             except TypeError as error:
                 raise TypeError(f"{name}(): {error}") from None
-        given = {**defaults, **dict(zip(positional, args)), **kwargs}
-        if "buf" in given:  # of a broadcast
-            given["recvbuf"] = given.pop("buf")
-        return begin(primitive, read, **given)
+        return begin(primitive, read, *order((*args, *kwargs.values(), *defaults)))
 
     form.__name__ = form.__qualname__ = name
     form.__doc__ = f"{kind} `{primitive}`, with the same parameters and errors.\n\nReturns\n-------\n{returns}\n"
     return form
+
+
+_GIVEN = Call._fields[1:8]
+"""What `start` and `initialize` take, in this order: the arguments of a call."""
+
+
+def _order(
+    signature: inspect.Signature, count: int, keywords: list[str]
+) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """A function that picks those of `_GIVEN` from positional arguments, those by keyword, and the defaults."""
+    at = {name: count + position for position, name in enumerate(keywords)}
+    where = signature.bind(*range(count), **at).arguments
+    if "buf" in where:  # of a broadcast
+        where["recvbuf"] = where.pop("buf")
+    first = count + len(keywords)  # of the defaults
+    return operator.itemgetter(*(where.get(name, first + position) for position, name in enumerate(_GIVEN)))
 
 
 ibcast = _nonblocking(collectives.bcast)

@@ -11,7 +11,7 @@ from mpi4py import MPI
 from .. import core
 from ..arguments.memory_kinds import HOST
 from ..arguments.mpi_arguments import read as read_method
-from ..runtime.attach import attach, channels, check_communicator, is_new
+from ..runtime.attach import attach, channels, check_communicator
 from ..runtime.calls import Call, Prepared, Reader
 from ..runtime.dispatch import prepare
 from ..runtime.executable import Executable
@@ -117,13 +117,13 @@ def start(
 ) -> Request:
     """Start a nonblocking collective, with the arguments of the blocking one."""
     comm = MPI.COMM_WORLD if comm is None else comm
-    if is_new(comm):
+    channel = channels.get(getattr(comm, "handle", None))  # type: ignore[arg-type]
+    if channel is None:
         check_communicator(comm)
         raise RuntimeError(
             "this communicator has no private duplicate yet, and a nonblocking call cannot create one: first call "
             "pycoll.attach(comm) or a blocking collective on all its ranks"
         )
-    channel = channels[comm.handle]
     if read is not read_method:
         number = NUMBERS[primitive, recvcounts is not None]
         begun: Request = channel.front.start(number, True, algorithm, sendbuf, recvbuf, op, root, recvcounts)
@@ -139,12 +139,13 @@ def start(
 
 
 @interruptions_delayed()
-def initialize(primitive: str, read: Reader, comm: MPI.Comm | None = None, **given: Any) -> Persistent:
+def initialize(primitive: str, read: Reader, *given: Any, **named: Any) -> Persistent:
     """Create a persistent collective; all ranks of the communicator call this together."""
-    comm = MPI.COMM_WORLD if comm is None else comm
     free_dropped()
-    call = Call(primitive, comm, read=read, form="persistent", **given)
-    prepared = prepare(call, attach(comm))
+    call = Call(primitive, *given, **named)._replace(read=read, form="persistent")
+    if call.comm is None:
+        call = call._replace(comm=MPI.COMM_WORLD)
+    prepared = prepare(call, attach(call.comm))
     prepared.open()
     fixed = prepared.executable()
     if prepared.is_one_run and isinstance(fixed, core.Run):

@@ -33,12 +33,14 @@ class ProcessGroup(Group):
         if tensor.is_sparse:
             sparse.allreduce(tensor, opts.reduceOp, self.comm, self.seconds(opts))
             return self.work(opts, All([]), [tensor])
-        return self.allreduce_coalesced([tensor], opts)
+        return self._allreduce([tensor], opts)
 
     @collective("all_reduce")
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
         """All-reduce several tensors in place."""
-        opts = opts or c10d.AllreduceCoalescedOptions()
+        return self._allreduce(tensors, opts or c10d.AllreduceCoalescedOptions())
+
+    def _allreduce(self, tensors: Tensors, opts: Any) -> Work:
         requests, after, op = [], [], opts.reduceOp
         for kind, tensor in [(reduction("all_reduce", op, tensor), tensor) for tensor in tensors]:
             buffer, deliver = to_write(tensor, filled=True)

@@ -16,16 +16,16 @@ from .flat import Actions
 
 WIDE_UNSIGNED = {torch.uint16, torch.uint32, torch.uint64}  # torch cannot divide them
 
-_NAMES: dict[Any, OpName] = {
-    ReduceOp.SUM: "sum",
-    ReduceOp.PREMUL_SUM: "sum",
-    ReduceOp.AVG: "avg",
-    ReduceOp.PRODUCT: "prod",
-    ReduceOp.MIN: "min",
-    ReduceOp.MAX: "max",
-    ReduceOp.BAND: "band",
-    ReduceOp.BOR: "bor",
-    ReduceOp.BXOR: "bxor",
+_NAMES: dict[int, OpName] = {
+    ReduceOp.SUM.value: "sum",
+    ReduceOp.PREMUL_SUM.value: "sum",
+    ReduceOp.AVG.value: "avg",
+    ReduceOp.PRODUCT.value: "prod",
+    ReduceOp.MIN.value: "min",
+    ReduceOp.MAX.value: "max",
+    ReduceOp.BAND.value: "band",
+    ReduceOp.BOR.value: "bor",
+    ReduceOp.BXOR.value: "bxor",
 }
 _LOGICAL: dict[str, OpName] = {
     "sum": "lor",
@@ -65,7 +65,7 @@ def reduction(what: str, given: Any, tensor: torch.Tensor) -> Reduction:
     Raise TypeError if it is not defined, or if the factor of PREMUL_SUM has another kind of numbers.
     """
     op = given.op
-    found = _reduction(op, tensor.dtype, tensor.is_cuda)
+    found = _reduction(op.value, tensor.dtype, tensor.is_cuda)
     if found is None:
         raise TypeError(f"{what}: {op} is not defined for {tensor.dtype}")
     if found.factor is None:
@@ -76,7 +76,7 @@ def reduction(what: str, given: Any, tensor: torch.Tensor) -> Reduction:
 
 
 @lru_cache(maxsize=256)
-def _reduction(op: Any, dtype: torch.dtype, on_gpu: bool) -> Reduction | None:
+def _reduction(op: int, dtype: torch.dtype, on_gpu: bool) -> Reduction | None:
     name, numbers = _NAMES.get(op), dtype.is_floating_point or dtype.is_complex
     if dtype == torch.bool:
         name = _LOGICAL.get(name or "")
@@ -84,7 +84,7 @@ def _reduction(op: Any, dtype: torch.dtype, on_gpu: bool) -> Reduction | None:
         name = None
     elif name == "avg" and not numbers:
         return None if dtype in WIDE_UNSIGNED and on_gpu else Reduction("sum", divides=True)
-    return Reduction(name, 1.0 if op == ReduceOp.PREMUL_SUM else None) if name else None
+    return Reduction(name, 1.0 if op == ReduceOp.PREMUL_SUM.value else None) if name else None
 
 
 def _can_scale(tensor: torch.Tensor, factor: Any) -> bool:

@@ -138,7 +138,11 @@ def _set_futures(queue: SimpleQueue[Work | None], level: int) -> None:
         del work  # and its tensors
 
 
-_here = threading.local()  # `level`: that of the works which this thread starts
+class _Here(threading.local):
+    level = 0  # of the works which this thread starts
+
+
+_here = _Here()
 
 
 class Work(TorchWork):
@@ -164,7 +168,7 @@ class Work(TorchWork):
         self, request: Any, tensors: Sequence[Any], after: Sequence[Callable[[], object]], futures: Futures
     ) -> None:
         super().__init__()
-        self.futures, self._level = futures, getattr(_here, "level", 0)
+        self.futures, self._level = futures, _here.level
         self._request, self._tensors, self._after = request, list(tensors), after
         self._future: Any = None
         self._error: BaseException | None = None
@@ -231,6 +235,9 @@ class Work(TorchWork):
         except Exception as error:
             self._error = error
         self._after = ()
+        if self not in _in_flight:  # no other thread knows it
+            self._done = True
+            return
         with _completed:
             self._done = True
             _in_flight.discard(self)
