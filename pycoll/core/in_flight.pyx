@@ -28,7 +28,8 @@ cdef extern from "atomics.h" nogil:
 cdef enum:
     MOST_LOOKS = 100  # without a collective in flight, before the thread in the background sleeps
     MOST_IDLE = 16  # the most complete runs that are kept for later calls of a kind
-    PATIENCE = 100  # looks at all collectives in flight by a rank that waits for one of them
+    REST = 1000000  # nanoseconds in which a rank that waits for a run moves on only runs
+    SHORT_REST = 50000  # the same while there are other collectives in flight
     MOST_SCRATCH = 1 << 16  # the most bytes of scratch that each of them may have
 
 cdef PyObject **table = NULL  # of RunInFlight, which `tasks` keeps alive
@@ -335,25 +336,27 @@ cdef class RunInFlight:
 
     def finish(self):
         """Wait until it is complete, and raise its error."""
-        cdef PyObject *moving = NULL
-        cdef Py_ssize_t positions
-        cdef int turn
         if PyList_GET_SIZE(self.tasks) == 1 and not self.deadline:
             self.go_on(True)
             self.report()
             return
+        self.rest()
+        if self.run.at == self.run.length and self.go_on(False) and self.error is None:
+            return
+        self.finish_with_others()
+
+    def rest(self):
+        """Move all runs on for a while, or until this one is complete."""
+        cdef PyObject *moving = NULL
+        cdef Py_ssize_t positions
+        cdef int64_t end = nanoseconds_now() + (REST if PyList_GET_SIZE(self.tasks) == count else SHORT_REST)
         try:
             with nogil:
-                for turn in range(PATIENCE):
-                    if self.run.at == self.run.length:
-                        break
+                while self.run.at < self.run.length and nanoseconds_now() < end:
                     move_all(&positions, &moving)
                     sched_yield()
         except BaseException as error:
             fail(moving, error)
-        if self.run.at == self.run.length and self.go_on(False) and self.error is None:
-            return
-        self.finish_with_others()
 
     cdef int close(self) except -1:
         global ends

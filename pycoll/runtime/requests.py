@@ -263,10 +263,14 @@ class Request(ABC):
                     break
                 if deadline and time.monotonic() > deadline:
                     self.give_up()
-                os.sched_yield()
+                self.rest()
         finally:
             self.awaited = False
         self.raise_error()
+
+    def rest(self) -> None:
+        """Let others run."""
+        os.sched_yield()
 
     def raise_error(self) -> None:
         """Raise the error of the task, once; or the exception of a signal handler that came meanwhile."""
