@@ -11,6 +11,7 @@ from libc.stdlib cimport realloc
 from contextvars import copy_context
 
 from .messages cimport Run
+from .waiting cimport NAP
 
 cdef extern from "Python.h":
     Py_ssize_t PyList_GET_SIZE(object)
@@ -24,16 +25,21 @@ cdef extern from "atomics.h" nogil:
     int64_t nanoseconds_now()
     void sleep_for(int64_t nanoseconds)
     int sched_yield()
+    int yield_core()
 
 cdef enum:
     MOST_LOOKS = 100  # without a collective in flight, before the thread in the background sleeps
+    MOST_MOVES = 16  # in one look, while they advance
     MOST_IDLE = 16  # the most complete runs that are kept for later calls of a kind
     REST = 1000000  # nanoseconds in which a rank that waits for a run moves on only runs
+    BESIDE = 100  # such looks after the rank had to wait long for its core
     SHORT_REST = 50000  # the same while there are other collectives in flight
     MOST_SCRATCH = 1 << 16  # the most bytes of scratch that each of them may have
 
 cdef PyObject **table = NULL  # of RunInFlight, which `tasks` keeps alive
 cdef int count = 0, capacity = 0
+cdef int beside = 0  # looks before which a rank that waits sleeps, because another process uses its core
+cdef int resting = 0  # threads that wait, and move all on meanwhile
 cdef int ends = 0  # how often a run was completed or has ended, so that movers notice it
 cdef lock table_lock
 
@@ -131,13 +137,19 @@ cdef struct Pace:  # of a mover
 
 
 cdef int look(Pace *pace, double shortest, double longest, PyObject **moving) except -1 nogil:
-    """Sleep, and move all on."""
+    """Sleep, and move all on, unless a rank that waits does that."""
     cdef Py_ssize_t positions
+    if resting:
+        sleep_for(REST)
+        return 0
     pace.nap = max(<int64_t>(shortest * 1e9), min(pace.nap, <int64_t>(longest * 1e9)))
     sleep_for(pace.nap)
-    move_all(&positions, moving)
-    pace.nap = 0 if positions != pace.before else 2 * pace.nap
-    pace.before = positions
+    pace.nap *= 2
+    for _ in range(MOST_MOVES):
+        move_all(&positions, moving)
+        if positions == pace.before:
+            break
+        pace.nap, pace.before = 0, positions
     return 0
 
 
@@ -347,16 +359,24 @@ cdef class RunInFlight:
 
     def rest(self):
         """Move all runs on for a while, or until this one is complete."""
+        global beside, resting
         cdef PyObject *moving = NULL
         cdef Py_ssize_t positions
         cdef int64_t end = nanoseconds_now() + (REST if PyList_GET_SIZE(self.tasks) == count else SHORT_REST)
+        resting += 1
         try:
             with nogil:
                 while self.run.at < self.run.length and nanoseconds_now() < end:
                     move_all(&positions, &moving)
-                    sched_yield()
+                    if beside:
+                        beside -= 1
+                        sleep_for(NAP)
+                    elif yield_core():
+                        beside = BESIDE
         except BaseException as error:
             fail(moving, error)
+        finally:
+            resting -= 1
 
     cdef int close(self) except -1:
         global ends
