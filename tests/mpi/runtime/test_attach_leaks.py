@@ -13,7 +13,7 @@ from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE > 2, reason="the same with fewer ranks")]
 
-ROUNDS = 150
+ROUNDS = 400  # so that a pool that grows once is no leak
 MOST = 48  # bytes per round; the smallest leak to detect, a group, has 160
 
 
