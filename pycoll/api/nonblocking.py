@@ -1,7 +1,7 @@
 """The nonblocking and the persistent form of each collective: ``iallreduce``, ``allreduce_init``, ...
 
-They take the arguments of the blocking form.  A nonblocking function returns a `pycoll.Request`, a
-persistent one a `pycoll.Persistent`.  ``wait`` of either returns the result of the blocking form.
+They take the arguments of the blocking form.  A nonblocking function returns a `pycoll.Request`, a persistent one a
+`pycoll.Persistent`.  ``wait`` of either returns the result of the blocking form.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def _form(begin: Callable[..., Any], blocking: Callable[..., Any], name: str, ki
     primitive, signature = blocking.__name__, inspect.signature(blocking)
     known = COLLECTIVES[primitive]
     read = read_varying if known.varies or known.near else check_buffers
-    found = signature.parameters
-    defaults = [found[each].default if each in found else Call._field_defaults.get(each) for each in _GIVEN]
+    known_defaults = Call._field_defaults | {each.name: each.default for each in signature.parameters.values()}
+    defaults = [known_defaults.get(each) for each in _GIVEN]
     orders: dict[tuple[Any, ...], Callable[[tuple[Any, ...]], tuple[Any, ...]]] = {}
 
     @functools.wraps(blocking)

@@ -19,8 +19,6 @@ from ..runtime.front import NUMBERS
 from ..runtime.garbage import collect_later, free_dropped
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.plans import remember
-from ..runtime.progress import tasks
-from ..runtime.progress_thread import asleep
 from ..runtime.requests import Request
 from ..runtime.task import CoreTask, Task
 from .watched import watch_request
@@ -87,7 +85,7 @@ class _PersistentRun(CoreTask, Persistent):
     """One that is a single run of the core."""
 
     def __init__(self, prepared: Prepared, fixed: core.Run) -> None:
-        super().__init__(fixed, prepared, tasks, asleep, None, None, None)
+        super().__init__(fixed, prepared)
         self._fix(prepared, fixed)
 
 

@@ -25,11 +25,12 @@ cdef class RunInFlight:
     cdef void count_mover(self, int change) noexcept nogil
     cdef int move(self, Py_ssize_t *positions) except -1 nogil
 
+    cdef int make(self, Run run, prepared, list tasks, list asleep, Idle idle, kept, result) except -1
+    cdef int report(self) except -1
+    cdef int leave_tasks(self) except -1
+
     # those of the methods `begin`, `advance` and `end`: a class in Python could override them if they were cpdef, so each
     # call would look for that
-    cdef int make(self, Run run, prepared, list tasks, list asleep, Idle idle, kept, result) except -1
     cdef int start(self) except -1
     cdef bint go_on(self, bint wait) except -1
     cdef int close(self) except -1
-    cdef int report(self) except -1
-    cdef int leave_tasks(self) except -1

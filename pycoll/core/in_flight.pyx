@@ -4,6 +4,7 @@
 They are in a table, so that any thread can move them on without the lock of the interpreter.
 """
 
+from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 from libc.stdlib cimport realloc
@@ -12,11 +13,6 @@ from contextvars import copy_context
 
 from .messages cimport Run
 from .waiting cimport NAP
-
-cdef extern from "Python.h":
-    Py_ssize_t PyList_GET_SIZE(object)
-    PyObject *PyList_GET_ITEM(object, Py_ssize_t)
-    int PyList_SetSlice(object, Py_ssize_t, Py_ssize_t, PyObject *) except -1
 
 cdef extern from "atomics.h" nogil:
     ctypedef int lock
@@ -32,13 +28,13 @@ cdef enum:
     MOST_MOVES = 16  # in one look, while they advance
     MOST_IDLE = 16  # the most complete runs that are kept for later calls of a kind
     REST = 1000000  # nanoseconds in which a rank that waits for a run moves on only runs
-    BESIDE = 100  # such looks after the rank had to wait long for its core
-    SHORT_REST = 50000  # the same while there are other collectives in flight
+    SHORT_REST = 50000  # the same while other collectives are in flight, too
+    BESIDE = 100  # looks before which a rank that waits sleeps, after it had to wait long for its core
     MOST_SCRATCH = 1 << 16  # the most bytes of scratch that each of them may have
 
 cdef PyObject **table = NULL  # of RunInFlight, which `tasks` keeps alive
 cdef int count = 0, capacity = 0
-cdef int beside = 0  # looks before which a rank that waits sleeps, because another process uses its core
+cdef int beside = 0  # how many such looks are left
 cdef int resting = 0  # threads that wait, and move all on meanwhile
 cdef int ends = 0  # how often a run was completed or has ended, so that movers notice it
 cdef lock table_lock
@@ -396,7 +392,7 @@ cdef class RunInFlight:
     cdef int leave_tasks(self) except -1:
         cdef Py_ssize_t i
         for i in range(PyList_GET_SIZE(self.tasks)):
-            if PyList_GET_ITEM(self.tasks, i) == <PyObject *>self:
-                PyList_SetSlice(self.tasks, i, i + 1, NULL)
+            if self.tasks[i] is self:
+                del self.tasks[i]
                 break
         return 0

@@ -25,8 +25,6 @@ from . import native, slots
 from .bind import lowered
 from .channel import Channel
 from .executable import Executable, run_all
-from .progress import tasks
-from .progress_thread import asleep
 from .recording import recorder
 from .requests import Request
 from .task import CoreTask, Task
@@ -229,7 +227,7 @@ class Prepared:
     def in_flight(self) -> Request:
         """What runs all parts while other calls run."""
         if self.is_one_run:
-            return CoreTask(self.executable(), self, tasks, asleep, None, None, None)  # type: ignore[arg-type]
+            return CoreTask(self.executable(), self)  # type: ignore[arg-type]
         if not self.native:
             return self.task(self.parts)
         self.open()  # now, because native collectives must start in the same order on all ranks

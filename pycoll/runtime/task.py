@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from mpi4py import MPI
 
@@ -14,7 +15,7 @@ from ..base.errors import GPUError
 from .executable import Executable
 from .interruptions import interruptions_delayed
 from .progress import Abandoned, lock, tasks
-from .progress_thread import unwatch, watch
+from .progress_thread import asleep, unwatch, watch
 from .requests import NOTHING, Request
 
 
@@ -117,6 +118,9 @@ class Task(Request):
 
 class CoreTask(core.RunInFlight, Request):
     """A collective in flight that is one run of the core."""
+
+    def __init__(self, run: core.Run, prepared: Any) -> None:
+        super().__init__(run, prepared, tasks, asleep, None, None, None)
 
     @property
     def name(self) -> str:  # type: ignore[override]

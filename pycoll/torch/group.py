@@ -16,7 +16,7 @@ from torch.autograd.profiler import record_function
 import pycoll
 from pycoll.trace import under_way
 
-from .work import All, Futures, Work, drain, leave, set_timeout
+from .work import All, Futures, Work, drain, leave
 
 Method = Callable[..., Work]
 
@@ -86,7 +86,7 @@ class Group(c10d.ProcessGroup):
             self._count += 1
             after = [*after, under_way(f"{self._label}: {self._what}")]
             for each in requests:
-                set_timeout(each, self.seconds(opts))
+                each.set_timeout(self.seconds(opts))
         if self._event:
             complete = torch.futures.Future()
             self._event._call_end_callbacks_on_future(complete)

@@ -12,7 +12,6 @@ from torch.distributed import ReduceOp
 import pycoll
 
 from .arrays import as_array
-from .work import set_timeout
 
 
 def allreduce(tensor: torch.Tensor, op: Any, comm: MPI.Intracomm, seconds: float) -> None:
@@ -33,7 +32,7 @@ def allreduce(tensor: torch.Tensor, op: Any, comm: MPI.Intracomm, seconds: float
 
 
 def _result(request: Any, seconds: float) -> Any:
-    set_timeout(request, seconds)
+    request.set_timeout(seconds)
     return request.wait()
 
 

@@ -62,7 +62,7 @@ class All:
     def set_timeout(self, seconds: float) -> None:
         """Limit the time until all are complete."""
         for request in self._requests:
-            set_timeout(request, seconds)
+            request.set_timeout(seconds)
 
     @property
     def polled(self) -> bool:
@@ -83,11 +83,6 @@ class All:
         """Wait until all are complete."""
         for request in self._requests:
             request.Wait()
-
-
-def set_timeout(request: Any, seconds: float) -> None:
-    """Let the request raise CollectiveTimeout if it is not complete in this time from now."""
-    request.set_timeout(seconds)
 
 
 def polled(request: Any) -> bool:
@@ -179,7 +174,7 @@ class Work(TorchWork):
         self._awaited = True
         if not self._done:
             if timeout and timeout.total_seconds() > 0:
-                set_timeout(self._request, timeout.total_seconds())
+                self._request.set_timeout(timeout.total_seconds())
             if unwatch(self):
                 self.finish()
             else:
