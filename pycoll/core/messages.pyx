@@ -24,7 +24,7 @@ np.import_array()
 
 cdef extern from "mailboxes.h" nogil:
     enum:
-        ENTRIES, ENTRY_SIZE
+        ENTRIES, ENTRY_SIZE, SHORT_MESSAGE
     int entry_is(entry *e, uint32_t number)
     void entry_set(entry *e, uint32_t number)
     uint32_t mailbox_taken(mailbox *m)
@@ -54,7 +54,6 @@ cdef inline void clear_errors() noexcept nogil:
 
 
 cdef enum:
-    LONG = ENTRY_SIZE  # bytes; messages up to this length are copied twice, and need no reply of their receiver
     TURNS = 1000  # how often a rank looks for a message of MPI before it calls `idle`
     SHORT_RUN = 1 << 15  # bytes of the programs that keep the lock of the interpreter until they wait
 cdef enum:
@@ -258,7 +257,7 @@ cdef class Mailboxes(Waiting):
             if message.acknowledges:
                 e.size, e.address = COPIED, message.sender
                 message.state = COMPLETE
-            elif message.size > LONG and peer.process:
+            elif message.size > SHORT_MESSAGE and peer.process:
                 e.tag, e.size, e.address = message.tag, message.size, <uint64_t>message.data
                 (<uint64_t *>e.data)[0] = <uint64_t>message
                 message.moved = message.size
@@ -279,7 +278,7 @@ cdef class Mailboxes(Waiting):
     cdef void read(self, Peer *peer) noexcept nogil:
         """Read the entries that a peer has written."""
         cdef entry *e
-        while True:
+        while peer.expected:  # what comes later may be copied to its buffer at once
             e = &peer.inbox.entries[peer.taken % ENTRIES]
             if not entry_is(e, peer.taken + 1):
                 return

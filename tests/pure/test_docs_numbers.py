@@ -79,7 +79,7 @@ STATED = {
     ],
     "docs/how-it-works.md": [
         f"{WORDS[defined('ENTRIES', 'mailboxes.h')]} entries of {ENTRY}",
-        f"a message of up to {ENTRY}",
+        f"a message of up to {size_label(defined('SHORT_MESSAGE', 'mailboxes.h'))}",
         f"For {YIELDS} it then yields its core",
     ],
     "pycoll/README.md": [f"keeps the last {compiled.cache_info().maxsize}"],

@@ -30,7 +30,7 @@ ALL = [
     if not primitive.varies and name not in ("barrier", "exscan")
     for algorithm in algorithms_of(name)
 ]
-AROUND = sorted({ENTRY * entries + more for entries in (0, 1, ENTRIES) for more in (-8, 0, 8)} - {-8})
+AROUND = sorted({ENTRY * entries + more for entries in (0, 1, 2, ENTRIES) for more in (-8, 0, 8)} - {-8})
 LONG = ENTRY * (2 * ENTRIES + 1)
 
 
@@ -100,7 +100,7 @@ def test_messages_are_counted(comm, form):
             assert (sent.messages, sent.nbytes) == (sends, sends * nbytes)
 
 
-@pytest.mark.parametrize("nbytes", [16, ENTRY + 8, LONG])
+@pytest.mark.parametrize("nbytes", [16, ENTRY + 8, 2 * ENTRY + 8, LONG])
 @pytest.mark.parametrize("early", [False, True])
 def test_a_receive_buffer_that_is_too_short(comm, nbytes, early):
     near = attach(comm).mailboxes.near
@@ -122,7 +122,7 @@ def test_a_receive_buffer_that_is_too_short(comm, nbytes, early):
             pycoll.barrier(comm=other)
 
 
-@pytest.mark.parametrize("nbytes", [8, ENTRY + 8, LONG])
+@pytest.mark.parametrize("nbytes", [8, ENTRY + 8, 2 * ENTRY + 8, LONG])
 def test_collectives_that_ranks_wait_for_in_different_orders(comm, nbytes):
     """Messages come before their receive starts, and many of them at once."""
     arrays = [np.full(nbytes // 8, RANK + 10 * number) for number in range(12)]
