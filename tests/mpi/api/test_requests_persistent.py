@@ -278,8 +278,8 @@ def test_what_is_freed_leaves_nothing(primitive, algorithm):
                 request.Start()
         return memory()
 
-    before = cycles(100)
-    assert cycles(1500 if SIZE <= 2 else 200) - before < 500
+    ends = [cycles(100), *(cycles(500 if SIZE <= 2 else 70) for _ in range(3))]
+    assert np.diff(ends).min() < 150  # pools of other libraries may grow once
 
 
 def test_ten_thousand_made_and_freed():
