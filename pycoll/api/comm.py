@@ -32,7 +32,7 @@ from ..runtime.attach import (
 from ..runtime.failures import rank_failed
 from ..runtime.front import METHODS
 from ..runtime.interruptions import interruptions_delayed
-from ..runtime.topology import set_stencil, stencil_of
+from ..runtime.topology import set_stencil, stencil_of, topology_kind
 from ..selection.choices import Choices
 from .comm_neighbors import NeighborMethods
 from .comm_objects import ObjectMethods
@@ -80,7 +80,7 @@ class Comm(ObjectMethods):
             elif not isinstance(comm, MPI.Intracomm):
                 raise TypeError(f"pycoll.Comm takes an intracommunicator, not {comm!r}")
             elif cls is Comm:
-                cls = _KINDS[comm.Get_topology()]
+                cls = _KINDS[topology_kind(comm)]
         return super().__new__(cls, comm)
 
     def __init__(self, comm: MPI.Comm | None = None) -> None:
@@ -345,7 +345,7 @@ class Comm(ObjectMethods):
         Comm
             The new communicator.
         """
-        return Comm.__new__(Comm, shrink(self))
+        return ObjectMethods.__new__(Comm, shrink(self))
 
     def Revoke(self) -> None:
         """Revoke the communicator, as in mpi4py.
@@ -384,7 +384,7 @@ class Comm(ObjectMethods):
             made = make(*arguments)
         except MPI.Exception as error:
             raise rank_failed(self, make.__name__, error) or explained(error) from error
-        child: Any = made if type(made) is kind else kind.__new__(kind, made)
+        child: Any = made if type(made) is kind else ObjectMethods.__new__(kind, made)
         inherit(child, self)
         return child  # type: ignore[no-any-return]
 

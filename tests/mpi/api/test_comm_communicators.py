@@ -58,6 +58,33 @@ def test_children_are_of_the_class_and_inherit_the_choice(make):
     assert child == MPI.COMM_NULL and not child
 
 
+WITH_TOPOLOGY = {
+    "cart": lambda: OURS.Create_cart(MPI.Compute_dims(SIZE, 2)),
+    "graph": lambda: OURS.Create_graph([*range(1, SIZE + 1)], [(rank + 1) % SIZE for rank in range(SIZE)]),
+    "dist_graph": lambda: OURS.Create_dist_graph_adjacent([(RANK - 1) % SIZE], [(RANK + 1) % SIZE]),
+}
+
+
+@pytest.mark.parametrize("make", WITH_TOPOLOGY.values(), ids=WITH_TOPOLOGY)
+def test_groups_have_no_topology(make):
+    """Open MPI leaves the topology of the parent to them, which they do not fit."""
+    parent = make()
+    for left_out in ([], [SIZE - 1]) if SIZE > 1 else ([],):
+        if RANK in left_out:
+            continue
+        child = parent.Create_group(parent.Get_group().Excl(left_out))
+        assert type(child) is pycoll.Comm
+        assert child.allreduce(1) == child.size == SIZE - len(left_out)
+        again = child.Dup()
+        assert type(again) is pycoll.Comm and again.allreduce(1) == again.size
+        again.Free()
+        child.Free()
+    survivors = parent.Shrink()
+    assert type(survivors) is pycoll.Comm and survivors.allreduce(1) == SIZE
+    survivors.Free()
+    parent.Free()
+
+
 def test_communicators_of_some_ranks():
     first = OURS.Get_group().Incl([0])
     for child in (
