@@ -60,7 +60,8 @@ def attach(comm: MPI.Comm | None = None) -> Channel:
     MPI.Exception
         If MPI cannot create another communicator.
     MismatchError
-        If the ranks use different versions of pycoll, or have registered different algorithms outside of it.
+        If the ranks use different versions of pycoll, have registered different algorithms outside of it, or if only
+        some have ``PYCOLL_EXECUTOR=reference``.
 
     Notes
     -----

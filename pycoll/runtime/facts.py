@@ -13,7 +13,7 @@ from ..arguments.device_arrays import gpu_possible
 from ..base import settings
 from ..base.domains import KINDS, UNKNOWN, VARIABLE, domains
 from ..base.errors import MismatchError
-from ..base.numbers import ranks_named
+from ..base.numbers import ranks_have, ranks_named
 from ..base.user_warnings import warn
 from ..base.version import __version__
 from ..schedule.registry import own_algorithms, own_digest
@@ -25,6 +25,8 @@ from .open_core import why_unusable
 from .progress import until
 from .tuned import usable_tuning_file
 
+ROW = 32  # numbers that a rank tells, in all versions of pycoll, so that ranks of different ones refuse each other
+
 
 def facts_of(private: MPI.Intracomm) -> CommFacts:
     """The host of each rank, and other facts that the ranks must know about each other.
@@ -33,47 +35,46 @@ def facts_of(private: MPI.Intracomm) -> CommFacts:
     """
     name = MPI.Get_processor_name().encode()
     file, unusable = usable_tuning_file()
-    may_be_native = settings.NATIVE and MPI.Query_thread() == MPI.THREAD_MULTIPLE
-    digest = file.digest if file else 0
     on_gpu = gpu_possible()
     own, problem = _domains()
-    mine = np.array(
-        [
-            zlib.crc32(name) << 31 ^ zlib.crc32(name[::-1]),  # 63 bits
-            digest,
-            on_gpu,
-            may_be_native,
-            on_gpu and _cuda_aware(),
-            os.cpu_count() or 1,
-            own_digest(),
-            not why_unusable(),
-            zlib.crc32(__version__.encode()),
-            bool(problem),
-            *own,
-        ]
-    )
-    table = np.empty((private.size, len(mine)), np.int64)
-    exchange = private.Iallgather(mine, table)
+    mine = {
+        "version": 0,
+        "host": zlib.crc32(name) << 31 ^ zlib.crc32(name[::-1]),  # 63 bits
+        "tuning file": file.digest if file else 0,
+        "GPU": on_gpu,
+        "native": settings.NATIVE and MPI.Query_thread() == MPI.THREAD_MULTIPLE,
+        "CUDA-aware": on_gpu and _cuda_aware(),
+        "cores": os.cpu_count() or 1,
+        "own algorithms": own_digest(),
+        "core": not why_unusable(),
+        "reference": settings.EXECUTOR == "reference",
+        "no place": bool(problem),
+        **dict(zip(KINDS, own)),
+    }
+    mine["version"] = zlib.crc32(" ".join([__version__, *mine]).encode())
+    row, table = np.zeros(ROW, np.int64), np.empty((private.size, ROW), np.int64)
+    row[: len(mine)] = [*mine.values()]
+    exchange = private.Iallgather(row, table)
     until(exchange.Test, "the first call of pycoll on this communicator", partial(missing, private, "taken part"))
-    if table[:, 9].any():
-        ranks = np.flatnonzero(table[:, 9]).tolist()
+    of = dict(zip(mine, table.T))
+    if different := _difference(private, of):
+        private.Free()
+        raise MismatchError(different)
+    if ranks := np.flatnonzero(of["no place"]).tolist():
         private.Free()
         raise ValueError(problem or f"{VARIABLE} of {ranks_named(ranks)} is not of the form socket=0,numa=0,l3=0")
-    if problem := _difference(private, table[:, 8], table[:, 6]):
-        private.Free()
-        raise MismatchError(problem)
     numbers: dict[int, int] = {}
-    hosts = tuple(numbers.setdefault(name, len(numbers)) for name in table[:, 0].tolist())
+    hosts = tuple(numbers.setdefault(name, len(numbers)) for name in of["host"].tolist())
     facts = CommFacts(
         hosts,
-        one_tuning_file=bool((table[:, 1] == table[0, 1]).all()),
-        host_memory=not table[:, 2].any(),
+        one_tuning_file=bool((of["tuning file"] == of["tuning file"][0]).all()),
+        host_memory=not of["GPU"].any(),
         library=native.library(),
-        cuda_aware=bool(table[:, 4].all()),
-        core=bool(table[:, 7].all()),
-        native=bool(table[:, 3].all()),
-        cores=int(table[:, 5].min()),
-        domains=tuple(map(tuple, table[:, 10:].tolist())),
+        cuda_aware=bool(of["CUDA-aware"].all()),
+        core=bool(of["core"].all()),
+        native=bool(of["native"].all()),
+        cores=int(of["cores"].min()),
+        domains=tuple(zip(*(of[kind].tolist() for kind in KINDS))),
     )
     warn_once(unknown_variables())
     warn_once(unusable)  # after the exchange, since the caller may turn warnings into errors
@@ -90,17 +91,26 @@ def _domains() -> tuple[tuple[int, ...], str]:
         return (UNKNOWN,) * len(KINDS), str(error)
 
 
-def _difference(private: MPI.Intracomm, versions: np.ndarray, algorithms: np.ndarray) -> str:
-    """How ranks differ in the version of pycoll, or in algorithms of their own, in words; empty if they do not."""
-    if differing := np.flatnonzero(versions != versions[0]).tolist():
+def _difference(private: MPI.Intracomm, of: dict[str, np.ndarray]) -> str:
+    """How ranks differ in what must be the same on all of them, in words; empty if they do not.
+
+    The facts of other versions have other meanings, but the first one is always the version.
+    """
+    differing = {fact: np.flatnonzero(of[fact] != of[fact][0]).tolist() for fact in of}
+    if ranks := differing["version"]:
         return (
-            f"{ranks_named(differing)} of {private.size} use another version of pycoll than rank 0; "
-            f"rank {private.rank} uses {__version__}: install the same version for all ranks"
+            f"{ranks_have(ranks)} another version of pycoll than rank 0; "
+            f"rank {private.rank} of {private.size} has {__version__}: install the same version for all ranks"
         )
-    if differing := np.flatnonzero(algorithms != algorithms[0]).tolist():
+    if ranks := differing["reference"]:
+        return (
+            f"{ranks_have(ranks)} another PYCOLL_EXECUTOR than rank 0, and one of them is 'reference'; "
+            f"rank {private.rank} of {private.size} has {settings.EXECUTOR!r}: set the same value for all ranks"
+        )
+    if ranks := differing["own algorithms"]:
         own = ", ".join(map(str, own_algorithms())) or "none"
         return (
-            f"{ranks_named(differing)} of {private.size} registered algorithms outside of pycoll which differ from "
+            f"{ranks_named(ranks)} of {private.size} registered algorithms outside of pycoll which differ from "
             f"those of rank 0; rank {private.rank} has {own}: import the same files on all ranks before the first call"
         )
     return ""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pycoll
-from pycoll.base import domains
+from pycoll.base import domains, settings
 from pycoll.base.errors import MismatchError
 from pycoll.runtime.attach import attach
 from pycoll.schedule.moves import Recv, Send
@@ -76,9 +76,23 @@ def test_versions_of_pycoll_that_differ(comm, monkeypatch):
     with monkeypatch.context() as other:
         if RANK == SIZE - 1:
             other.setattr("pycoll.runtime.facts.__version__", "0.0.9")
+            other.setattr("pycoll.runtime.facts._domains", lambda: ((7, 7, 7), "what it tells may mean something else"))
         mine = "0.0.9" if RANK == SIZE - 1 else pycoll.__version__
-        complaint = f"rank {SIZE - 1} .* another version of pycoll than rank 0; rank {RANK} uses {mine}: install"
+        complaint = (
+            f"rank {SIZE - 1} has another version of pycoll than rank 0; rank {RANK} of {SIZE} has {mine}: install"
+        )
         with pytest.raises(MismatchError, match=complaint):
+            pycoll.bcast(np.ones(3), comm=comm)
+    attach(comm)
+
+
+@pytest.mark.skipif(SIZE == 1, reason="all ranks are the same")
+def test_a_reference_executor_on_one_rank(comm, monkeypatch):
+    """It does not cut messages as the others do."""
+    with monkeypatch.context() as other:
+        if RANK == SIZE - 1:
+            other.setattr(settings, "EXECUTOR", "reference")
+        with pytest.raises(MismatchError, match=f"rank {SIZE - 1} has another PYCOLL_EXECUTOR than rank 0"):
             pycoll.bcast(np.ones(3), comm=comm)
     attach(comm)
 
