@@ -56,7 +56,7 @@ def open_core(channel: Channel) -> tuple[core.Mailboxes | None, core.Slots | Non
     here, memory, processes, copies = facts.on_host_of(comm.rank), None, [os.getpid()] * comm.size, False
     usable = facts.host_memory and not why_not_shared()
     if facts.size == 1 and usable:
-        memory, copies = mmap.mmap(-1, core.mailboxes_size(1) + core.AREA_SIZE), True
+        memory, copies = memoryview(mmap.mmap(-1, core.mailboxes_size(1) + core.AREA_SIZE)), True
     elif facts.host_count < facts.size and not TOLERANT:
         memory, processes, copies = _shared(comm, here, usable, facts.host_count == 1)
     if why_unusable():
@@ -67,7 +67,7 @@ def open_core(channel: Channel) -> tuple[core.Mailboxes | None, core.Slots | Non
     waits = facts.oversubscribed, waiting.look, waiting.give_up
     local_ranks = [here.index(rank) if memory and rank in here else -1 for rank in range(comm.size)]
     slots = comm.size * core.AREA_SIZE if facts.host_count == 1 else 0  # come first, because they begin with pages
-    boxes = memoryview(memory)[slots:] if memory else None
+    boxes = memory[slots:] if memory else None
     handles = MPI._handleof(MPI.BYTE), MPI._handleof(comm)
     mailboxes = core.Mailboxes(
         *waits,
@@ -82,7 +82,7 @@ def open_core(channel: Channel) -> tuple[core.Mailboxes | None, core.Slots | Non
     )
     if memory is None or facts.host_count > 1:
         return mailboxes, None
-    return mailboxes, core.Slots(*waits, memoryview(memory)[:slots], comm.rank, comm.size, waiting.mismatched)
+    return mailboxes, core.Slots(*waits, memory[:slots], comm.rank, comm.size, waiting.mismatched)
 
 
 def _error_of(code: int) -> MPI.Exception:
@@ -103,7 +103,7 @@ def _functions() -> tuple[int, ...]:
 
 def _shared(
     comm: MPI.Intracomm, here: list[int], usable: bool, slots: bool
-) -> tuple[mmap.mmap | None, list[int], bool]:
+) -> tuple[memoryview | None, list[int], bool]:
     """The memory of this host, or None; the processes of all ranks; whether they can copy each other's memory."""
     nbytes = 0 if core.problem else core.mailboxes_size(len(here)) + (len(here) * core.AREA_SIZE if slots else 0)
     token = np.frombuffer(os.urandom(8), np.int64)
@@ -132,15 +132,15 @@ def _gathered(comm: MPI.Intracomm, mine: list[int]) -> np.ndarray:
     return table
 
 
-def _mapped(location: list[int], nbytes: int) -> mmap.mmap | None:
+def _mapped(location: list[int], nbytes: int) -> memoryview | None:
     """The memory of a file, or None."""
     try:
         file = shared_file.opened(location)
     except OSError:  # another container, or another user
         return None
     try:
-        return mmap.mmap(file, nbytes)
-    except (OSError, ValueError):
+        return shared_file.mapped(file, nbytes)
+    except OSError:
         return None
     finally:
         os.close(file)

@@ -7,9 +7,14 @@ the process may belong to another one, so the identity of the file is compared t
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 import sys
+import weakref
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 LIMITED = "/dev/shm"  # a file system in memory, whose size the system limits
 WHERE = 4  # how many numbers say where a file is
@@ -51,3 +56,25 @@ def opened(location: Sequence[int]) -> int:
         os.close(file)
         raise FileNotFoundError(f"process {process} is not the one that has created the memory")
     return file
+
+
+def mapped(file: int, nbytes: int) -> memoryview:
+    """Map a file; raises OSError if that is not possible.
+
+    `mmap.mmap` would keep a descriptor for each map, and programs may have thousands of communicators.
+    """
+    start = _libc().mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, file, 0)
+    if start == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), "the memory of this host cannot be mapped")
+    memory = (ctypes.c_ubyte * nbytes).from_address(start)
+    weakref.finalize(memory, _libc().munmap, start, nbytes).atexit = False  # other threads may still use it
+    return memoryview(memory)
+
+
+@cache
+def _libc() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long
+    libc.munmap.argtypes = ctypes.c_void_p, ctypes.c_size_t
+    return libc
