@@ -20,7 +20,6 @@ class Front:
         destinations: int,
         tasks: list[Any],
         background: list[Any],
-        asleep: list[Any],
         uses: list[int],
         comm: MPI.Intracomm,
         natives: list[Callable[..., Any] | None],

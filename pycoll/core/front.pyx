@@ -163,8 +163,6 @@ cdef class Front:
         The collectives in flight; while there are any, MPI runs nothing here.
     background : list
         Not empty if collectives in flight are to progress often, those of MPI among them.
-    asleep : list
-        See `RunInFlight`.
     uses : list of int
         What each primitive does with its buffers; the last one is the reduce-scatter with counts.
     comm : MPI.Intracomm
@@ -180,7 +178,7 @@ cdef class Front:
     cdef Slots slots
     cdef int rank, size, sources, destinations
     cdef int blocks  # of the buffer that is read
-    cdef list tasks, background, asleep
+    cdef list tasks, background
     cdef list natives
     cdef object comm, task, tags
     cdef list hot  # the last plan of each primitive and kind of call
@@ -190,12 +188,12 @@ cdef class Front:
     cdef list uses
 
     def __cinit__(
-        self, Slots slots, int rank, int size, int sources, int destinations, list tasks, list background, list asleep,
+        self, Slots slots, int rank, int size, int sources, int destinations, list tasks, list background,
         list uses, comm, list natives, task, tags,
     ):
         self.slots, self.rank, self.size = slots, rank, size
         self.sources, self.destinations = sources, destinations
-        self.tasks, self.background, self.asleep = tasks, background, asleep
+        self.tasks, self.background = tasks, background
         self.uses, self.comm, self.natives, self.task, self.tags = uses, comm, natives, task, tags
         self.hot, self.plans = [None] * (KINDS * len(uses)), {}
         self.room = 6 * max(size, sources, destinations)
@@ -293,7 +291,7 @@ cdef class Front:
         kept = array_of(sendbuf), array_of(recvbuf)
         cdef type kind = <type>self.task
         cdef RunInFlight task = kind.__new__(kind)  # without a tuple of arguments
-        task.make(run, plan.prepared, self.tasks, self.asleep, plan.idle, kept, kept[1] if function else None)
+        task.make(run, plan.prepared, self.tasks, plan.idle, kept, kept[1] if function else None)
         task.start()
         return task
 

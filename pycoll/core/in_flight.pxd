@@ -11,7 +11,7 @@ cdef class Idle:
 
 cdef class RunInFlight:
     cdef Run run
-    cdef list tasks, asleep
+    cdef list tasks
     cdef Idle idle
     cdef readonly object prepared  # the call: its channel, its name, and what its errors need
     cdef object kept  # the buffers of the caller
@@ -25,7 +25,7 @@ cdef class RunInFlight:
     cdef void count_mover(self, int change) noexcept nogil
     cdef int move(self, Py_ssize_t *positions) except -1 nogil
 
-    cdef int make(self, Run run, prepared, list tasks, list asleep, Idle idle, kept, result) except -1
+    cdef int make(self, Run run, prepared, list tasks, Idle idle, kept, result) except -1
     cdef int report(self) except -1
     cdef int leave_tasks(self) except -1
 

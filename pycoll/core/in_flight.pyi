@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 
 from .messages import Run
@@ -10,12 +11,15 @@ class Mover:
     others: int
     def __init__(self, shortest: float, longest: float) -> None: ...
     def move(self, seconds: float, shortest: float, longest: float) -> bool: ...
-    def move_until_others(self) -> bool: ...
+    def begins_with(self, function: Callable[[], None]) -> None: ...
+    @property
+    def asleep(self) -> bool: ...
+    def wake(self) -> None: ...
+    def move_until_others(self) -> None: ...
 
 class RunInFlight:
     prepared: Any
     result: Any
-    owner: object
     error: BaseException | None
     done: bool
     deadline: float
@@ -24,7 +28,6 @@ class RunInFlight:
         run: Run,
         prepared: Any,
         tasks: list[Any],
-        asleep: list[Any],
         idle: list[Run] | None,
         kept: object,
         result: Any,

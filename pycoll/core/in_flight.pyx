@@ -6,6 +6,13 @@ They are in a table, so that any thread can move them on without the lock of the
 
 from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
+from cpython.pythread cimport (
+    PyThread_acquire_lock,
+    PyThread_allocate_lock,
+    PyThread_release_lock,
+    PyThread_type_lock,
+    WAIT_LOCK,
+)
 from libc.stdint cimport int64_t
 from libc.stdlib cimport realloc
 
@@ -34,6 +41,10 @@ cdef enum:
 
 cdef PyObject **table = NULL  # of RunInFlight, which `tasks` keeps alive
 cdef int count = 0, capacity = 0
+cdef bint awake = False  # the thread in the background, which `begin` begins; changes while the table is locked
+cdef object begin = None
+cdef PyThread_type_lock door = PyThread_allocate_lock()  # held, and taken again by this thread to sleep
+PyThread_acquire_lock(door, WAIT_LOCK)
 cdef int beside = 0  # how many such looks are left
 cdef int resting = 0  # threads that wait, and move all on meanwhile
 cdef int ends = 0  # how often a run was completed or has ended, so that movers notice it
@@ -58,6 +69,21 @@ cdef int add(RunInFlight run) except -1:
     table[count] = <PyObject *>run
     count += 1
     lock_left(&table_lock)
+    return wake()
+
+
+cdef int wake() except -1:
+    """Wake the thread in the background, or begin it."""
+    global awake, begin
+    cdef bint slept
+    lock_table()
+    slept, awake = not awake, True
+    lock_left(&table_lock)
+    if slept and begin is not None:
+        begins, begin = begin, None
+        begins()
+    elif slept:
+        PyThread_release_lock(door)
     return 0
 
 
@@ -102,8 +128,8 @@ cdef void release(PyObject *held) noexcept nogil:
 
 def forget_in_flight():
     """Empty the table, in a child process, which has none of the threads of its parent."""
-    global count
-    count = 0
+    global count, awake
+    count, awake = 0, True
     lock_left(&table_lock)
 
 
@@ -170,6 +196,20 @@ cdef class Mover:
     def __init__(self, double shortest, double longest):
         self.shortest, self.longest = shortest, longest
 
+    def begins_with(self, function):
+        """Call this function at the first `wake`; it begins the thread that calls `move_until_others`."""
+        global begin
+        begin = function
+
+    @property
+    def asleep(self):
+        """Whether this thread sleeps, or has not begun."""
+        return not awake
+
+    def wake(self):
+        """Wake this thread, or begin it; collectives in flight do so themselves."""
+        wake()
+
     def move(self, double seconds, double shortest, double longest):
         """Move them on for some seconds, with such naps, or until there is news; return False if there is nothing to do.
 
@@ -192,21 +232,33 @@ cdef class Mover:
         return ends != self.seen_ends or self.others != self.seen_others
 
     def move_until_others(self):
-        """Move them on until others want to progress, or none were in flight at MOST_LOOKS looks; return whether others do.
+        """Move them on until others want to progress; sleep after MOST_LOOKS looks without any of them.
 
-        A thread that needed the lock of the interpreter at each look would delay all threads that release it.
+        A thread that needed the lock of the interpreter at each look would delay all threads that release it, and one
+        that needed it to wake up would wait for those that compute.
         """
         cdef int looks = 0
         cdef Pace pace = Pace(0, -1)
         cdef PyObject *moving = NULL
         try:
             with nogil:
-                while looks < MOST_LOOKS and not self.others:
+                while not self.others:
                     looks = 0 if count else looks + 1
+                    if looks == MOST_LOOKS:
+                        self.sleep()
+                        looks = 0
                     look(&pace, self.shortest, self.longest, &moving)
         except BaseException as error:
             fail(moving, error)
-        return self.others > 0
+
+    cdef void sleep(self) noexcept nogil:
+        """Wait for `wake`."""
+        global awake
+        lock_table()
+        awake = count > 0 or self.others > 0
+        lock_left(&table_lock)
+        if not awake:
+            PyThread_acquire_lock(door, WAIT_LOCK)
 
 
 cdef class Idle:
@@ -238,8 +290,6 @@ cdef class RunInFlight:
         The call.
     tasks : list
         The collectives in flight in this process.
-    asleep : list
-        Holds a function that wakes the thread which moves them, while this thread sleeps.
     idle : Idle, optional
         Where the run is kept for later calls when it is complete.
     kept : object
@@ -248,12 +298,12 @@ cdef class RunInFlight:
         What `wait` returns.
     """
 
-    def __init__(self, Run run, prepared, list tasks, list asleep, Idle idle, kept, result):
-        self.make(run, prepared, tasks, asleep, idle, kept, result)
+    def __init__(self, Run run, prepared, list tasks, Idle idle, kept, result):
+        self.make(run, prepared, tasks, idle, kept, result)
 
-    cdef int make(self, Run run, prepared, list tasks, list asleep, Idle idle, kept, result) except -1:
+    cdef int make(self, Run run, prepared, list tasks, Idle idle, kept, result) except -1:
         self.run, self.prepared, self.idle, self.kept, self.result = run, prepared, idle, kept, result
-        self.tasks, self.asleep = tasks, asleep
+        self.tasks = tasks
         self.done = self.active = True
         return 0
 
@@ -296,8 +346,6 @@ cdef class RunInFlight:
         self.run.begin()
         self.tasks.append(self)
         add(self)
-        if PyList_GET_SIZE(self.asleep):
-            self.asleep[0]()
         self.go_on(False)
         return 0
 

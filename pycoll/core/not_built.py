@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
+import threading
+from collections.abc import Callable
 from typing import Any
 
-MOST_LOOKS = 100  # before the thread in the background sleeps
 MISSED = object()
 """What `Front.call` and `Front.start` return if there is no plan."""
 
@@ -47,15 +47,32 @@ class NoMover:
 
     def __init__(self, shortest: float, longest: float) -> None:
         self.shortest, self.longest = shortest, longest
+        self._begin: Callable[[], None] | None = None
+        self._awake = threading.Event()
+
+    def begins_with(self, function: Callable[[], None]) -> None:
+        """Call this function at the first `wake`; it begins the thread that calls `move_until_others`."""
+        self._begin = function
+
+    @property
+    def asleep(self) -> bool:
+        """Whether this thread sleeps, or has not begun."""
+        return not self._awake.is_set()
+
+    def wake(self) -> None:
+        """Wake this thread, or begin it."""
+        begin, self._begin = self._begin, None
+        self._awake.set()
+        if begin:
+            begin()
 
     def move(self, seconds: float, shortest: float, longest: float) -> bool:
         """Return False: there are no collectives in flight that it could move on."""
         return False
 
-    def move_until_others(self) -> bool:
-        """Wait until others want to progress; return whether they do."""
-        looks = 0
-        while looks < MOST_LOOKS and not self.others:
-            time.sleep(self.longest)
-            looks += 1
-        return self.others > 0
+    def move_until_others(self) -> None:
+        """Wait until others want to progress."""
+        while not self.others:
+            self._awake.clear()
+            if not self.others:
+                self._awake.wait()

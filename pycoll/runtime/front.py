@@ -14,7 +14,7 @@ from ..schedule.registry import COLLECTIVES, NEIGHBORHOODS, PRIMITIVES
 from . import native
 from .channel import Channel
 from .progress import tasks
-from .progress_thread import asleep, background
+from .progress_thread import background
 from .task import CoreTask
 
 _NAMES = [*PRIMITIVES, "reduce_scatter", *NEIGHBORHOODS]
@@ -34,7 +34,7 @@ def new_front(channel: Channel) -> core.Front | core.NoFront:
     incoming, outgoing, *_ = channel.topology.neighbors if channel.topology else ((), ())
     ranks = comm.rank, comm.size, len(incoming), len(outgoing)
     known = _uses(), comm, _natives(type(comm).__name__)
-    return core.Front(channel.slots, *ranks, tasks, background, asleep, *known, CoreTask, channel.tags)
+    return core.Front(channel.slots, *ranks, tasks, background, *known, CoreTask, channel.tags)
 
 
 @cache

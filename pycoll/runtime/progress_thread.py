@@ -8,14 +8,13 @@ from __future__ import annotations
 import atexit
 import threading
 import time
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol
 
 from mpi4py import MPI
 
 from ..base.numbers import check_real
-from .progress import LONGEST, lock, mover, tasks
+from .progress import LONGEST, lock, mover
 
 INTERVAL = 50e-6  # seconds between two looks at the tasks in flight, if they are to progress often
 UNPOLLED = 2e-3  # seconds between two looks in Python at runs of the core
@@ -48,8 +47,7 @@ def watch(one: Watched) -> None:
     with lock:
         watched.append(one)
         mover.others += 1
-    for wake in asleep:
-        wake()
+    mover.wake()
 
 
 def unwatch(one: Watched) -> bool:
@@ -94,25 +92,19 @@ class _Background:
     """
 
     def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-        self._awake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pycoll progress", daemon=True)
         self._ended = False
+        mover.begins_with(self._begin)
 
-    def wake(self) -> None:
-        """Begin, or go on."""
-        asleep.clear()
-        self._awake.set()
-        if self._thread is None and MPI.Query_thread() == MPI.THREAD_MULTIPLE:
-            self._thread = threading.Thread(target=self._run, name="pycoll progress", daemon=True)
+    def _begin(self) -> None:
+        if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
             self._thread.start()
             atexit.register(self._end)
 
     def _run(self) -> None:
         rest, before, threads = LONGEST, None, OtherThreads()
         while not self._ended:
-            if not mover.move_until_others():
-                self._sleep()
-                continue
+            mover.move_until_others()
             _advance()
             shortest = INTERVAL if any(one.often for one in watched) else mover.shortest
             longest = mover.longest if threads.compute() else shortest
@@ -122,18 +114,11 @@ class _Background:
             if not mover.move(rest, shortest, longest):
                 time.sleep(min(rest, longest))
 
-    def _sleep(self) -> None:
-        self._awake.clear()
-        asleep.append(self.wake)
-        if not (tasks or watched or self._ended):
-            self._awake.wait()
-
     def _end(self) -> None:
         """End before MPI is finalized."""
         self._ended = True
         mover.others += 1  # so that it looks at `_ended`
-        self.wake()
-        assert self._thread
+        mover.wake()
         self._thread.join()
 
 
@@ -143,7 +128,7 @@ def _advance() -> None:
         one.advance_in_background()
 
 
-asleep: list[Callable[[], None]] = [_Background().wake]  # what wakes the thread, while it sleeps
+_Background()
 
 
 class ProgressThread:

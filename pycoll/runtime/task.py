@@ -15,7 +15,7 @@ from ..base.errors import GPUError
 from .executable import Executable
 from .interruptions import interruptions_delayed
 from .progress import Abandoned, lock, tasks
-from .progress_thread import asleep, unwatch, watch
+from .progress_thread import unwatch, watch
 from .requests import NOTHING, Request
 
 
@@ -120,7 +120,7 @@ class CoreTask(core.RunInFlight, Request):
     """A collective in flight that is one run of the core."""
 
     def __init__(self, run: core.Run, prepared: Any) -> None:
-        super().__init__(run, prepared, tasks, asleep, None, None, None)
+        super().__init__(run, prepared, tasks, None, None, None)
 
     @property
     def name(self) -> str:  # type: ignore[override]

@@ -11,7 +11,6 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll.runtime import progress
-from pycoll.runtime import progress_thread as thread_of_progress
 from pycoll.schedule.registry import PRIMITIVES
 from tests.jobs import calls
 from tests.jobs.calls import rank, size, world
@@ -46,7 +45,7 @@ def overlap():
 def elsewhere(what):
     result = np.zeros(1 << 16)
     request = pycoll.iallreduce(np.ones(1 << 16), result, algorithm="tree")
-    assert not thread_of_progress.asleep
+    assert not progress.mover.asleep
     world.Barrier() if what == "wait" else sum(range(10_000_000))
     arrives(result)
     request.Wait()
@@ -56,24 +55,33 @@ def without_a_thread_of_the_program():
     """Collectives of ranks that wait in MPI, or compute, are advanced in the background."""
     for what in ("wait", "compute", "wait"):
         elsewhere(what)
+    falls_asleep()
+    elsewhere("compute")
+
+
+def falls_asleep():
+    """Wait until the thread in the background sleeps, because nothing is in flight."""
     until = time.monotonic() + 30
-    while not thread_of_progress.asleep:
+    while not progress.mover.asleep:
         assert time.monotonic() < until
         time.sleep(0.01)
-    elsewhere("compute")
 
 
 def lock_held():
     """Rank 0 holds the lock of the interpreter; the others wait for its part of a collective."""
     values, result = np.ones(1 << 16), np.empty(1 << 16)
     pycoll.iallreduce(values, result, algorithm="ring").wait()
-    request = pycoll.iallreduce(values, result, algorithm="ring")
-    if rank == 0:
-        ctypes.PyDLL(None).usleep(3_000_000)
-    before = time.monotonic()
-    request.wait()
-    assert rank == 0 or time.monotonic() - before < 2.5, "rank 0 held it up"
-    assert (result == size).all()
+    for thread_sleeps in (False, True):
+        if thread_sleeps:
+            falls_asleep()
+        world.Barrier()
+        request = pycoll.iallreduce(values, result, algorithm="ring")
+        if rank == 0:
+            ctypes.PyDLL(None).usleep(3_000_000)
+        before = time.monotonic()
+        request.wait()
+        assert rank == 0 or time.monotonic() - before < 2.5, f"rank 0 held it up, {thread_sleeps=}"
+        assert (result == size).all()
 
 
 def many():
