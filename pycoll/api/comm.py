@@ -21,6 +21,7 @@ from ..base import settings
 from ..runtime.attach import (
     attach,
     channels,
+    check_communicator,
     choices_of,
     explained,
     finish_tasks,
@@ -77,10 +78,10 @@ class Comm(ObjectMethods):
         if comm is not None:
             if comm == MPI.COMM_NULL:
                 comm = None
-            elif not isinstance(comm, MPI.Intracomm):
-                raise TypeError(f"pycoll.Comm takes an intracommunicator, not {comm!r}")
-            elif cls is Comm:
-                cls = _KINDS[topology_kind(comm)]
+            else:
+                check_communicator(comm)
+                if cls is Comm:
+                    cls = _KINDS[topology_kind(comm)]
         return super().__new__(cls, comm)
 
     def __init__(self, comm: MPI.Comm | None = None) -> None:

@@ -19,6 +19,7 @@ from ..arguments.memory import allocate_like, is_host
 from ..base import settings
 from ..base.counters import count
 from ..base.errors import TruncatedMessage, WrongRank, WrongTag
+from ..runtime.attach import check_running
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import tasks, until
 
@@ -161,6 +162,7 @@ def _deliver(array: Array, stage: np.ndarray, status: MPI.Status) -> None:
 def _world(comm: MPI.Comm | None) -> MPI.Comm:
     if comm is not None and not isinstance(comm, MPI.Comm):
         raise TypeError(f"comm must be a communicator, not {comm!r}")
+    check_running()
     return MPI.COMM_WORLD if comm is None else comm
 
 

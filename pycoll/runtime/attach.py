@@ -147,8 +147,18 @@ def _wait_for(private: MPI.Intracomm, what: str, group: MPI.Group | None) -> Non
             until(partial(MPI.Request.Testall, requests), what, state)
 
 
+def check_running() -> None:
+    """Raise RuntimeError if MPI does not run in this process; MPI itself would end the process."""
+    if not MPI.Is_initialized() or MPI.Is_finalized():
+        raise RuntimeError(
+            "MPI is not initialized in this process, or has been finalized; a process that multiprocessing has started "
+            "is not a rank, and cannot communicate"
+        )
+
+
 def check_communicator(comm: object) -> None:
-    """Raise TypeError unless this is an intracommunicator."""
+    """Raise TypeError unless this is an intracommunicator, and RuntimeError if MPI does not run."""
+    check_running()
     if isinstance(comm, MPI.Comm) and comm == MPI.COMM_NULL:
         raise WrongCommunicator("comm is MPI.COMM_NULL: it has been freed, or this rank is not in it")
     if not isinstance(comm, MPI.Intracomm):

@@ -3,12 +3,14 @@
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
 from torch.utils.data import DataLoader, TensorDataset
 
-import pycoll.torch  # noqa: F401
+import pycoll
+import pycoll.torch
 
 
 def child(number: int, path: str) -> None:
@@ -17,6 +19,13 @@ def child(number: int, path: str) -> None:
     dist.all_reduce(total)
     Path(path, str(number)).write_text(str(total.item()))
     dist.destroy_process_group()
+    for call in (pycoll.allreduce, pycoll.iallreduce, pycoll.allreduce_init, lambda array: pycoll.send(array, 0)):
+        try:
+            call(np.ones(1))
+        except RuntimeError as error:
+            assert "a process that multiprocessing has started is not a rank" in str(error), error
+        else:
+            raise AssertionError("a child has communicated")
 
 
 def main() -> None:
