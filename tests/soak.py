@@ -1,15 +1,21 @@
-"""Random collectives of `pycoll.Comm` beside those of mpi4py: ``mpiexec -n 3 python -m tests.soak --calls 100000``.
+"""Random collectives of `pycoll.Comm` beside those of mpi4py: ``mpiexec -n 3 python -m tests.soak --minutes 20``.
 
-Each call is made by mpi4py first, and then by pycoll, with arguments in another form.  Communicators are made and
-freed; calls are blocking, nonblocking or persistent, and some name an algorithm; threads call on communicators of their
-own; a signal handler raises exceptions at random moments; processes fork.  Ranks draw what they must agree on from the
-same random numbers (`shared`), and the rest, for example the forms of their arguments, from their own (`own`).
+Each call is made by mpi4py first, and then by pycoll, with arguments in another form. Communicators are made and
+freed, with topologies and without; calls are blocking, nonblocking or persistent, and some name an algorithm; threads
+call on communicators of their own; a signal handler raises exceptions at random moments; processes fork. Ranks draw
+what they must agree on from the same random numbers (`shared`), and the rest, for example the forms of their
+arguments, from their own (`own`).
+
+Ten times, all communicators are freed, and the memory and the files in use are counted; they must not grow.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import faulthandler
+import gc
+import mmap
 import os
 import random
 import signal
@@ -42,6 +48,9 @@ OPERATIONS |= dict.fromkeys(("BAND", "BOR", "BXOR"), "iu")
 MOST = 1 << 20  # bytes
 EDGE = 16  # elements around a buffer that must not change
 PATIENCE = 300.0  # seconds for a phase
+COUNTS = 10  # of what is in use
+LIBC, M_ARENA_MAX = ctypes.CDLL(None), -8
+IN_USE = "MiB of memory", "open files", "mapped areas of pycoll", "files in /dev/shm"
 
 
 class Interrupted(Exception):
@@ -392,10 +401,33 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
 
 def made(shared: random.Random) -> Stream:
     """Return a stream on a new communicator: of all ranks, of all in another order, or of some."""
-    kind = shared.randrange(4)
-    colour = WORLD.rank % 2 if kind == 3 and WORLD.size > 2 else 0
-    comm = WORLD.Dup() if kind < 2 else WORLD.Split(colour, -WORLD.rank)
-    return Stream(comm, shared.randrange(1 << 40))
+    rank, size = WORLD.rank, WORLD.size
+    makers = {
+        "Dup": WORLD.Dup,
+        "Split": lambda: WORLD.Split(0, -rank),
+        "halves": lambda: WORLD.Split(rank % 2 if size > 2 else 0, -rank),
+        "Create_cart": lambda: WORLD.Create_cart(MPI.Compute_dims(size, 2), [True, False]),
+        "Create_graph": lambda: WORLD.Create_graph([*range(1, size + 1)], [(one + 1) % size for one in range(size)]),
+        "Create_group": lambda: WORLD.Create_group(WORLD.Get_group()),
+    }
+    return Stream(makers[shared.choice([*makers])](), shared.randrange(1 << 40))
+
+
+def in_use() -> list[int]:
+    """Return the most of what a rank uses, in the order of `IN_USE`."""
+    gc.collect()
+    LIBC.malloc_trim(0)
+    with open("/proc/self/statm") as sizes, open("/proc/self/maps") as maps:
+        mine = [int(sizes.read().split()[1]) * mmap.PAGESIZE >> 20, len(os.listdir("/proc/self/fd"))]
+        mine += [sum("memfd:pycoll" in line for line in maps), len(os.listdir("/dev/shm"))]
+    return np.max(WORLD.allgather(mine), axis=0).tolist()
+
+
+def grown(counts: list[list[int]]) -> list[str]:
+    """Return what has grown since the second count, in words; pools of MPI may grow by some memory."""
+    allowed = [max(16, counts[1][0] // 5), 2, 0, 2]
+    rows = zip(IN_USE, counts[1], counts[-1], allowed)
+    return [f"{after} {name}, {before} at first" for name, before, after, more in rows if after > before + more]
 
 
 def phase(shared: random.Random, streams: list[Stream], calls: int, interruptions: Interruptions, most: int) -> int:
@@ -436,22 +468,31 @@ def phase(shared: random.Random, streams: list[Stream], calls: int, interruption
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--calls", type=int, default=10_000, help="collectives in all (%(default)s)")
+    parser.add_argument("--minutes", type=float, help="how long to make calls, instead of --calls")
     parser.add_argument("--threads", type=int, default=2, help="beside the main thread, now and then (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="for other calls (%(default)s)")
     options = parser.parse_args(argv)
     pycoll.abort_on_exception()
+    LIBC.mallopt(M_ARENA_MAX, 1)  # or each thread may keep free memory for itself
     shared = random.Random(options.seed)
     interruptions, streams, done, start = Interruptions(), [], 0, time.monotonic()
-    while done < options.calls:
+    part, counts = 0.0, []  # of the calls, or of the time
+    while part < 1:
         faulthandler.dump_traceback_later(PATIENCE, exit=True)
-        done += phase(shared, streams, min(400, options.calls - done), interruptions, options.threads)
-    for stream in streams:
-        stream.free()
+        done += phase(shared, streams, min(400, options.calls // COUNTS), interruptions, options.threads)
+        passed = (time.monotonic() - start) / 60
+        part = WORLD.bcast(passed / options.minutes if options.minutes else done / options.calls)
+        if part * COUNTS >= len(counts) + 1:
+            while streams:
+                streams.pop().free()
+            counts.append(in_use())
     faulthandler.cancel_dump_traceback_later()
-    raised = WORLD.allreduce(interruptions.raised)
+    raised, longer = WORLD.allreduce(interruptions.raised), grown(counts)
     if WORLD.rank == 0:
         print(f"{done} calls were right, {raised} exceptions of signal handlers, {time.monotonic() - start:.0f} s")
-    return 0
+        print(*(f"{name}: {' '.join(map(str, count))}" for name, count in zip(IN_USE, zip(*counts))), sep="\n")
+        print(*longer, sep="\n", end="")
+    return bool(longer)
 
 
 if __name__ == "__main__":
