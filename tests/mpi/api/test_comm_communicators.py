@@ -9,6 +9,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll.base import settings
+from pycoll.runtime.attach import is_new
 from tests.mpi.native import RANK, SIZE, WORLD
 
 from .specifications import FORMS, METHODS, OURS, THEIRS, call_of, check, run
@@ -184,7 +185,13 @@ def test_nothing_is_exchanged_before_the_first_collective():
         comm.algorithm["Bcast"] = "ring"
         assert pycoll.Comm.fromhandle(comm.handle).algorithm == {"bcast": "ring"}
         del comm.algorithm["Bcast"]
-    comm.Free()
+    makers = [OURS.Dup, lambda: OURS.Split(0), lambda: OURS.Create(OURS.Get_group()), *WITH_TOPOLOGY.values()]
+    children = [comm, *(make() for make in makers)]
+    assert all(map(is_new, children))  # without a duplicate, memory or facts about other ranks
+    for child in children:
+        child.Barrier()
+        assert not is_new(child)
+        child.Free()
 
 
 def test_the_first_collective_may_be_nonblocking(monkeypatch):
