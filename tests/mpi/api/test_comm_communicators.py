@@ -267,7 +267,7 @@ def test_intercommunicators_stay_native():
     result = np.zeros(1, int)
     inter.Allreduce(np.ones(1, int), result)
     assert result[0] == inter.remote_size
-    with pytest.raises(TypeError, match="takes an intracommunicator"):
+    with pytest.raises(TypeError, match="must be an intracommunicator"):
         pycoll.Comm(inter)
     inter.Free()
     half.Free()
@@ -275,7 +275,7 @@ def test_intercommunicators_stay_native():
 
 def test_what_is_no_communicator_is_refused():
     for wrong in (3, "world", MPI.GROUP_EMPTY):
-        with pytest.raises(TypeError, match="takes an intracommunicator"):
+        with pytest.raises(TypeError, match="must be an intracommunicator"):
             pycoll.Comm(wrong)
     nothing = pycoll.Comm(MPI.COMM_NULL if RANK else None)
     assert nothing == MPI.COMM_NULL
