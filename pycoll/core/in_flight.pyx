@@ -254,10 +254,11 @@ cdef class Mover:
     cdef void sleep(self) noexcept nogil:
         """Wait for `wake`."""
         global awake
+        cdef bint needed
         lock_table()
-        awake = count > 0 or self.others > 0
+        needed = awake = count > 0 or self.others > 0
         lock_left(&table_lock)
-        if not awake:
+        if not needed:
             PyThread_acquire_lock(door, WAIT_LOCK)
 
 
