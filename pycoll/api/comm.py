@@ -33,7 +33,7 @@ from ..runtime.attach import (
 from ..runtime.failures import rank_failed
 from ..runtime.front import METHODS
 from ..runtime.interruptions import interruptions_delayed
-from ..runtime.topology import set_stencil, stencil_of, topology_kind
+from ..runtime.topology import set_stencil, stencil_of
 from ..selection.choices import Choices
 from .comm_neighbors import NeighborMethods
 from .comm_objects import ObjectMethods
@@ -81,7 +81,7 @@ class Comm(ObjectMethods):
             else:
                 check_communicator(comm)
                 if cls is Comm:
-                    cls = _KINDS[topology_kind(comm)]
+                    cls = _KINDS[comm.Get_topology()]
         return super().__new__(cls, comm)
 
     def __init__(self, comm: MPI.Comm | None = None) -> None:

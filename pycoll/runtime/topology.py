@@ -23,24 +23,17 @@ if TYPE_CHECKING:
 _KINDS: dict[int, Any] = {MPI.CART: MPI.Cartcomm, MPI.GRAPH: MPI.Graphcomm, MPI.DIST_GRAPH: MPI.Distgraphcomm}
 
 
-def topology_kind(comm: MPI.Comm) -> int:
-    """The kind of topology of a communicator; MPI.UNDEFINED if it has none.
-
-    Open MPI leaves the grid of a communicator to one that `Create_group` makes of some of its ranks.
-    """
-    kind = comm.Get_topology()
-    return MPI.UNDEFINED if kind == MPI.CART and math.prod(MPI.Cartcomm(comm).dims) != comm.size else kind
-
-
 def with_topology(comm: MPI.Comm) -> MPI.Intracomm:
     """The same communicator, of the class of mpi4py for its topology."""
-    return _KINDS.get(topology_kind(comm), MPI.Intracomm)(comm)  # type: ignore[no-any-return]
+    return _KINDS.get(comm.Get_topology(), MPI.Intracomm)(comm)  # type: ignore[no-any-return]
 
 
 def neighbors_of(comm: MPI.Comm) -> Neighbors | None:
     """The neighbors of this rank; None if the communicator has no topology."""
-    if (kind := topology_kind(comm)) not in _KINDS:
+    if (kind := comm.Get_topology()) not in _KINDS:
         return None
+    if kind == MPI.CART and math.prod(MPI.Cartcomm(comm).dims) != comm.size:
+        return None  # Open MPI leaves the grid of a communicator to one that Create_group makes of some of its ranks
     from ..schedule.neighbors import around, neighbors  # few programs need it
 
     typed = _KINDS[kind](comm)
