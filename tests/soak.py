@@ -1,8 +1,8 @@
 """Random collectives of `pycoll.Comm` beside those of mpi4py: ``mpiexec -n 3 python -m tests.soak --minutes 20``.
 
-Each call is made by mpi4py first, and then by pycoll, with arguments in another form. Communicators are made and
+Each call is made by mpi4py first, and then by pycoll, with arguments in another form.  Communicators are made and
 freed, with topologies and without; calls are blocking, nonblocking or persistent, and some name an algorithm; threads
-call on communicators of their own; a signal handler raises exceptions at random moments; processes fork. Ranks draw
+call on communicators of their own; a signal handler raises exceptions at random moments; processes fork.  Ranks draw
 what they must agree on from the same random numbers (`shared`), and the rest, for example the forms of their
 arguments, from their own (`own`).
 
@@ -425,8 +425,9 @@ def in_use() -> list[int]:
 
 def grown(counts: list[list[int]]) -> list[str]:
     """Return what has grown since the second count, in words; pools of MPI may grow by some memory."""
-    allowed = [max(16, counts[1][0] // 5), 2, 0, 2]
-    rows = zip(IN_USE, counts[1], counts[-1], allowed)
+    first = counts[:2][-1]
+    allowed = [max(16, first[0] // 5), 2, 0, 2]
+    rows = zip(IN_USE, first, counts[-1], allowed)
     return [f"{after} {name}, {before} at first" for name, before, after, more in rows if after > before + more]
 
 
@@ -479,7 +480,7 @@ def main(argv: list[str] | None = None) -> int:
     part, counts = 0.0, []  # of the calls, or of the time
     while part < 1:
         faulthandler.dump_traceback_later(PATIENCE, exit=True)
-        done += phase(shared, streams, min(400, options.calls // COUNTS), interruptions, options.threads)
+        done += phase(shared, streams, max(1, min(400, options.calls // COUNTS)), interruptions, options.threads)
         passed = (time.monotonic() - start) / 60
         part = WORLD.bcast(passed / options.minutes if options.minutes else done / options.calls)
         if part * COUNTS >= len(counts) + 1:
@@ -490,8 +491,8 @@ def main(argv: list[str] | None = None) -> int:
     raised, longer = WORLD.allreduce(interruptions.raised), grown(counts)
     if WORLD.rank == 0:
         print(f"{done} calls were right, {raised} exceptions of signal handlers, {time.monotonic() - start:.0f} s")
-        print(*(f"{name}: {' '.join(map(str, count))}" for name, count in zip(IN_USE, zip(*counts))), sep="\n")
-        print(*longer, sep="\n", end="")
+        shown = (f"{name}: {' '.join(map(str, count))}" for name, count in zip(IN_USE, zip(*counts)))
+        print(*shown, *longer, sep="\n")
     return bool(longer)
 
 

@@ -28,7 +28,7 @@ class RunInFlight:
         run: Run,
         prepared: Any,
         tasks: list[Any],
-        idle: list[Run] | None,
+        idle: object,
         kept: object,
         result: Any,
     ) -> None: ...

@@ -37,8 +37,7 @@ def facts_of(private: MPI.Intracomm) -> CommFacts:
     file, unusable = usable_tuning_file()
     on_gpu = gpu_possible()
     own, problem = _domains()
-    mine = {
-        "version": 0,
+    known = {
         "host": zlib.crc32(name) << 31 ^ zlib.crc32(name[::-1]),  # 63 bits
         "tuning file": file.digest if file else 0,
         "GPU": on_gpu,
@@ -51,7 +50,7 @@ def facts_of(private: MPI.Intracomm) -> CommFacts:
         "no place": bool(problem),
         **dict(zip(KINDS, own)),
     }
-    mine["version"] = zlib.crc32(" ".join([__version__, *mine]).encode())
+    mine = {"version": zlib.crc32(" ".join([__version__, *known]).encode())} | known
     row, table = np.zeros(ROW, np.int64), np.empty((private.size, ROW), np.int64)
     row[: len(mine)] = [*mine.values()]
     exchange = private.Iallgather(row, table)
@@ -96,18 +95,22 @@ def _difference(private: MPI.Intracomm, of: dict[str, np.ndarray]) -> str:
 
     The facts of other versions have other meanings, but the first one is always the version.
     """
-    differing = {fact: np.flatnonzero(of[fact] != of[fact][0]).tolist() for fact in of}
-    if ranks := differing["version"]:
+
+    def differing(fact: str) -> list[int]:
+        ranks: list[int] = np.flatnonzero(of[fact] != of[fact][0]).tolist()
+        return ranks
+
+    if ranks := differing("version"):
         return (
             f"{ranks_have(ranks)} another version of pycoll than rank 0; "
             f"rank {private.rank} of {private.size} has {__version__}: install the same version for all ranks"
         )
-    if ranks := differing["reference"]:
+    if ranks := differing("reference"):
         return (
             f"{ranks_have(ranks)} another PYCOLL_EXECUTOR than rank 0, and one of them is 'reference'; "
             f"rank {private.rank} of {private.size} has {settings.EXECUTOR!r}: set the same value for all ranks"
         )
-    if ranks := differing["own algorithms"]:
+    if ranks := differing("own algorithms"):
         own = ", ".join(map(str, own_algorithms())) or "none"
         return (
             f"{ranks_named(ranks)} of {private.size} registered algorithms outside of pycoll which differ from "

@@ -169,8 +169,7 @@ class Registered:
             os.posix_fallocate(files[-1], start, ends[self.local_rank] - start)  # with pages near this rank
 
         def map_all(location: list[int]) -> None:
-            flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
-            whole = memoryview(mmap.mmap(files[-1], ends[-1], flags=flags))
+            whole = shared_file.mapped(files[-1], ends[-1], populate=True)
             parts.extend(whole[start:end] for start, end in zip([0, *ends], ends))
 
         location = shared_file.NOWHERE

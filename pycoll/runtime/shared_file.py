@@ -58,12 +58,13 @@ def opened(location: Sequence[int]) -> int:
     return file
 
 
-def mapped(file: int, nbytes: int) -> memoryview:
-    """Map a file; raises OSError if that is not possible.
+def mapped(file: int, nbytes: int, populate: bool = False) -> memoryview:
+    """Map a file, with `populate` all its pages now; raises OSError if that is not possible.
 
     `mmap.mmap` would keep a descriptor for each map, and programs may have thousands of communicators.
     """
-    start = _libc().mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, file, 0)
+    flags = mmap.MAP_SHARED | (getattr(mmap, "MAP_POPULATE", 0) if populate else 0)
+    start = _libc().mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, file, 0)
     if start == ctypes.c_void_p(-1).value:
         raise OSError(ctypes.get_errno(), "the memory of this host cannot be mapped")
     memory = (ctypes.c_ubyte * nbytes).from_address(start)

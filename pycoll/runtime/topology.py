@@ -32,11 +32,11 @@ def neighbors_of(comm: MPI.Comm) -> Neighbors | None:
     """The neighbors of this rank; None if the communicator has no topology."""
     if (kind := comm.Get_topology()) not in _KINDS:
         return None
-    if kind == MPI.CART and math.prod(MPI.Cartcomm(comm).dims) != comm.size:
+    typed = _KINDS[kind](comm)
+    if kind == MPI.CART and math.prod(typed.dims) != comm.size:
         return None  # Open MPI leaves the grid of a communicator to one that Create_group makes of some of its ranks
     from ..schedule.neighbors import around, neighbors  # few programs need it
 
-    typed = _KINDS[kind](comm)
     sources, destinations = typed.inoutedges
     found = neighbors(comm.rank, sources, destinations, grid=kind == MPI.CART)
     stencil: Any = around(typed.dims, typed.periods) if kind == MPI.CART else comm.Get_attr(_stencil_key())

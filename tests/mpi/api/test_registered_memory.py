@@ -89,7 +89,7 @@ def refuse(*args, **kwargs):
         (0, "pycoll.runtime.shared_file", "LIMITED", "/none"),
         (SIZE - 1, "pycoll.runtime.shared_file", "opened", refuse),
         (SIZE - 1, "os", "posix_fallocate", refuse),
-        (SIZE - 1, "mmap", "mmap", refuse),
+        (SIZE - 1, "pycoll.runtime.shared_file", "mapped", refuse),
     ],
     ids=["no file", "other container", "no space", "no mapping"],
 )
