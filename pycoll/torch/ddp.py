@@ -11,7 +11,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
-from .process_group import ProcessGroup
+from .process_group import backend_of
 from .work import ordered_callbacks
 
 _register_hook, _notify = DistributedDataParallel.register_comm_hook, Join.notify_join_context
@@ -32,7 +32,7 @@ def _register_ordered(model: Any, state: Any, hook: Callable[..., Any]) -> None:
     hook.  The default hooks of torch, whose callbacks start nothing, go on overlapping with the backward pass.
     """
     of_torch = getattr(hook, "__module__", None) == default_hooks.__name__
-    if isinstance(model.process_group, ProcessGroup) and callable(hook) and not of_torch:
+    if backend_of(model.process_group) and callable(hook) and not of_torch:
         unordered = hook
 
         @functools.wraps(unordered)

@@ -1,32 +1,23 @@
-"""What makes a process group one of torch.distributed: its names, its store, its works in flight, and its end."""
+"""What all groups have beside their collectives: their works in flight, their timeouts, and their end."""
 
 from __future__ import annotations
 
 import functools
-import zlib
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 import torch
 from mpi4py import MPI
-from torch._C import _distributed_c10d as c10d
+from torch._C._profiler import _RecordFunctionFast
 from torch.autograd.profiler import record_function
 
 import pycoll
 from pycoll.trace import under_way
 
-from .work import All, Futures, Work, drain, leave
+from .work import All, Futures, Work, all_tensors, drain, leave
 
 Method = Callable[..., Work]
-
-
-class _Backend(c10d.Backend):
-    """What the hooks of torch 2.15 know of a group."""
-
-    def getBackendName(self) -> str:
-        """Return "pycoll"."""
-        return "pycoll"
 
 
 def collective(what: str) -> Callable[[Method], Method]:
@@ -51,10 +42,10 @@ def collective(what: str) -> Callable[[Method], Method]:
     return decorate
 
 
-class Group(c10d.ProcessGroup):
-    """A process group without collectives.
+class Group:
+    """A group without collectives.
 
-    Names and arguments of methods are those of the base class, which PyTorch calls also from C++.
+    Names and arguments of public methods are those of torch, which calls them also from C++.
 
     Attributes
     ----------
@@ -62,17 +53,12 @@ class Group(c10d.ProcessGroup):
         The communicator; its ranks are the ranks of the group.
     """
 
-    def __init__(self, store: Any, comm: MPI.Intracomm, seconds: float) -> None:
-        super().__init__(comm.rank, comm.size)
-        self.comm, self._store = comm, store
+    supports_splitting, supports_coalescing = True, False
+
+    def __init__(self, comm: MPI.Intracomm, seconds: float) -> None:
+        self.comm = comm
         self._channel, self._seconds = pycoll.attach(comm), seconds
-        self._name, self._description = "", "undefined"
         self._label = "group"  # in traces
-        if torch.__version__ >= "2.15":  # its hooks want a backend; the methods of this class do not call it
-            kind = c10d.ProcessGroup.BackendType.CUSTOM
-            self._set_default_backend(kind)
-            for device in self._device_types:
-                self._register_backend(device, kind, _Backend(comm.rank, comm.size))
         self._coalesced: list[Work] | None = None
         self._count = 0  # of collectives
         self._what = ""  # the collective that a method of this class starts
@@ -88,6 +74,7 @@ class Group(c10d.ProcessGroup):
             for each in requests:
                 each.set_timeout(self.seconds(opts))
         if self._event:
+            self._describe(tensors)
             complete = torch.futures.Future()
             self._event._call_end_callbacks_on_future(complete)
             after = [*after, lambda: complete.set_result(None)]
@@ -101,105 +88,51 @@ class Group(c10d.ProcessGroup):
             work.finish()
         return work
 
+    def _describe(self, tensors: Sequence[Any]) -> None:
+        """Tell torch.profiler the group, and the tensors of the result, in an event that begins and ends here."""
+        found = all_tensors(tensors)
+        nbytes = sum(tensor.numel() * tensor.itemsize for tensor in found)
+        with _RecordFunctionFast(f"pycoll:{self._what}:start", found, {"bytes": nbytes, "group": self._label}):
+            pass
+
     def seconds(self, opts: Any) -> float:
         """Return the timeout of a collective: that of its options, or of the group."""
         seconds = float(opts.timeout.total_seconds())
         return seconds if seconds > 0 else self._seconds
 
-    def _start_coalescing(self, device: torch.device) -> None:
+    def start_coalescing(self) -> None:
+        """Combine the works of the next calls."""
         self._coalesced = []
 
-    def _end_coalescing(self, device: torch.device) -> Work:
+    def end_coalescing(self) -> Work:
+        """Return the combined work."""
         works, self._coalesced = self._coalesced or [], None
         return self.work(None, All([_Finished(work) for work in works]))
-
-    def split_group(
-        self,
-        new_ranks: Sequence[int],
-        timeout: timedelta | None = None,
-        opts: Any = None,
-        group_name: str | None = None,
-        group_desc: str | None = None,
-        device_types: Any = None,
-    ) -> Group | None:
-        """Return a group of some ranks of this one; None on the other ranks, which need not call this."""
-        if self.rank() not in new_ranks:
-            return None
-        name = group_name or f"{self._name}:{','.join(map(str, new_ranks))}"
-        comm = create_comm(self.comm, new_ranks, name)
-        store = c10d.PrefixStore(f"{name}/", self.get_group_store())
-        group = type(self)(store, comm, timeout.total_seconds() if timeout else self._seconds)
-        group.setGroupName(name)
-        group.setGroupDesc(group_desc or "undefined")
-        return group
-
-    def get_group_store(self) -> Any:
-        """Return the store of the group."""
-        return self._store
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Set the time after which a collective or a message raises CollectiveTimeout."""
         self._seconds = timeout.total_seconds()
 
-    _set_default_timeout = set_timeout
-
     def shutdown(self) -> None:
         """Wait for the works in flight, and free the communicator."""
         drain(self._futures)
         self._futures.close()
-        if not self._channel.broken and not MPI.Is_finalized():
+        if not self._channel.broken and not MPI.Is_finalized() and self.comm != MPI.COMM_NULL:
             self.comm.Free()
 
     def abort(self) -> None:
         """Make the group unusable; its messages in flight are left alone."""
-        self._channel.abandon(RuntimeError(f"the process group {self._name} was aborted"))
+        self._channel.abandon(RuntimeError(f"the process group {self._label} was aborted"))
 
     def getBackendName(self) -> str:
         """Return "pycoll"."""
         return "pycoll"
-
-    def getGroupName(self) -> str:
-        """Return the name that torch.distributed gave to the group."""
-        return self._name
-
-    def setGroupName(self, name: str) -> None:
-        """Set the name."""
-        self._name = name
-
-    def getGroupDesc(self) -> str:
-        """Return the description."""
-        return self._description
-
-    def setGroupDesc(self, description: str) -> None:
-        """Set the description."""
-        self._description = description
-        self._label = self._name if description == "undefined" else description
-
-    @property
-    def _device_types(self) -> list[torch.device]:
-        cuda = [torch.device("cuda")] if torch.cuda.is_available() else []
-        return [torch.device("cpu"), *cuda]
-
-    def _get_backend(self, device: torch.device) -> Group:
-        return self
-
-    supports_splitting = True
-    supports_coalescing = False
-    options = None
 
     def _set_sequence_number_for_group(self) -> None:
         """Do nothing: the numbers start at 0."""
 
     def _get_sequence_number_for_group(self) -> int:
         return int(self._count)
-
-
-def create_comm(parent: MPI.Intracomm, ranks: Sequence[int], name: str) -> MPI.Intracomm:
-    """Return a communicator of some ranks of another one, which all of them and nobody else call together."""
-    group = parent.group.Incl(ranks)
-    comm = parent.Create_group(group, zlib.crc32(name.encode()) % 32768)  # a tag that MPI guarantees
-    group.Free()
-    return comm
 
 
 class _Finished:

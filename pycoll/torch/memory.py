@@ -11,7 +11,7 @@ import torch
 import pycoll
 from pycoll.runtime.interruptions import interruptions_delayed
 
-from .process_group import ProcessGroup
+from .process_group import Backend, ProcessGroup, backend_of
 
 
 def empty(*shape: int | Sequence[int], dtype: torch.dtype | None = None, group: Any = None) -> torch.Tensor:
@@ -76,8 +76,8 @@ def free(tensor: torch.Tensor, group: Any = None) -> None:
         pycoll.attach(_group(group).comm).unregister(start)  # not `data_ptr`, which is 0 without elements
 
 
-def _group(group: Any) -> ProcessGroup:
-    group = torch.distributed.group.WORLD if group is None else group
-    if not isinstance(group, ProcessGroup):
+def _group(group: Any) -> ProcessGroup | Backend:
+    found = backend_of(torch.distributed.group.WORLD if group is None else group)
+    if not found:
         raise TypeError(f'group must be a process group of the backend "pycoll", not {group!r}')
-    return group
+    return found

@@ -1,238 +1,131 @@
-"""The process group: each collective of torch.distributed as one of pycoll."""
+"""What torch.distributed gets from pycoll: a whole process group, or a backend of a group with several."""
 
 from __future__ import annotations
 
+import os
+import zlib
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
-from torch import Tensor
+import torch
 from torch._C import _distributed_c10d as c10d
+from torch.distributed import DebugLevel, get_debug_level
 
-import pycoll
 from pycoll.base.mpi import MPI
 
-from . import sparse
-from .arrays import as_array
 from .children import check_rank
-from .flat import Actions, apart, elements, in_items, is_part, to_read, to_write
-from .group import Group, collective, create_comm
-from .reductions import Reduction, reduction
-from .work import All, MessageRequest, Work
-
-Tensors = Sequence[Tensor]
+from .collectives import Collectives
+from .work import Work
 
 
-class ProcessGroup(Group):
-    """A process group whose collectives are those of pycoll."""
+class ProcessGroup(Collectives, c10d.ProcessGroup):
+    """A process group whose collectives are those of pycoll.
 
-    @collective("all_reduce")
-    def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
-        """All-reduce in place."""
-        opts = opts or c10d.AllreduceOptions()
-        (tensor,) = _listed(tensors)
-        if tensor.is_sparse:
-            sparse.allreduce(tensor, opts.reduceOp, self.comm, self.seconds(opts))
-            return self.work(opts, All([]), [tensor])
-        return self._allreduce([tensor], opts)
+    torch calls its methods directly, and returns their works.
+    """
 
-    @collective("all_reduce")
-    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
-        """All-reduce several tensors in place."""
-        return self._allreduce(tensors, opts or c10d.AllreduceCoalescedOptions())
+    options = None
 
-    def _allreduce(self, tensors: Tensors, opts: Any) -> Work:
-        requests, after, op = [], [], opts.reduceOp
-        for kind, tensor in [(reduction("all_reduce", op, tensor), tensor) for tensor in tensors]:
-            buffer, deliver = to_write(tensor, filled=True)
-            kind.scale(buffer)
-            requests.append(pycoll.iallreduce(MPI.IN_PLACE, as_array(buffer), kind.name, comm=self.comm))
-            after += [*kind.after(buffer, self.comm.size), *deliver]
-        return self.work(opts, requests, tensors, after)
+    def __init__(self, comm: MPI.Intracomm, seconds: float, store: Any) -> None:
+        c10d.ProcessGroup.__init__(self, comm.rank, comm.size)
+        super().__init__(comm, seconds)
+        self._store, self._name, self._description = store, "", "undefined"
+        if torch.__version__ >= "2.15":  # its hooks want a backend; the methods of this class do not call it
+            kind = c10d.ProcessGroup.BackendType.CUSTOM
+            self._set_default_backend(kind)
+            for device in self._device_types:
+                self._register_backend(device, kind, Backend(comm, seconds, ""))
 
-    @collective("broadcast")
-    def broadcast(self, tensors: Tensors, opts: Any) -> Work:
-        """Broadcast from `opts.rootRank`."""
-        (tensor,) = _listed(tensors)
-        buffer, after = to_write(tensor, filled=True)
-        request = pycoll.ibcast(as_array(buffer), opts.rootRank, comm=self.comm)
-        return self.work(opts, request, [tensor], after)
+    def split_group(
+        self,
+        new_ranks: Sequence[int],
+        timeout: timedelta | None = None,
+        opts: Any = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: Any = None,
+    ) -> ProcessGroup | None:
+        """Return a group of some ranks of this one; None on the other ranks, which need not call this."""
+        if self.rank() not in new_ranks:
+            return None
+        name = group_name or f"{self._name}:{','.join(map(str, new_ranks))}"
+        comm = create_comm(self.comm, new_ranks, name)
+        seconds = timeout.total_seconds() if timeout else self._seconds
+        group = ProcessGroup(comm, seconds, c10d.PrefixStore(f"{name}/", self.get_group_store()))
+        group.setGroupName(name)
+        group.setGroupDesc(group_desc or "undefined")
+        return group
 
-    @collective("reduce")
-    def reduce(self, tensors: Tensors, opts: Any) -> Work:
-        """Reduce in place at `opts.rootRank`; the tensors of other ranks keep their values."""
-        (tensor,) = _listed(tensors)
-        kind, root = reduction("reduce", opts.reduceOp, tensor), opts.rootRank
-        after: Actions = []
-        if self.comm.rank == root:
-            buffer, deliver = to_write(tensor, filled=True)
-            kind.scale(buffer)
-            after = [*kind.after(buffer, self.comm.size), *deliver]
-            request = pycoll.ireduce(MPI.IN_PLACE, as_array(buffer), kind.name, root, comm=self.comm)
-        else:
-            given = as_array(kind.scaled(to_read(tensor)))
-            request = pycoll.ireduce(given, None, kind.name, root, comm=self.comm)
-        return self.work(opts, request, [tensor], after)
+    def get_group_store(self) -> Any:
+        """Return the store of the group."""
+        return self._store
 
-    @collective("all_gather")
-    def allgather(self, outputs: Sequence[Tensor | Tensors], inputs: Tensors, opts: Any = None) -> Work:
-        """All-gather each input into one tensor, or into a list of tensors, whose sizes may differ between ranks."""
-        requests, after = [], []
-        for output, given in zip(outputs, inputs, strict=True):
-            if isinstance(output, Tensor):
-                counts = [given.numel()] * self.comm.size
-            elif len(output) == self.comm.size:
-                counts = [tensor.numel() for tensor in output]
-            else:
-                raise ValueError(
-                    f"all_gather: the list has {len(output)} tensors, but the group {self.comm.size} ranks"
-                )
-            buffer, deliver = to_write(output)
-            requests.append(self._allgather(buffer, given, counts))
-            after += deliver
-        return self.work(opts or c10d.AllgatherOptions(), requests, outputs, after)
+    def getGroupName(self) -> str:
+        """Return the name that torch.distributed gave to the group."""
+        return self._name
 
-    all_gather_single_coalesced = allgather
+    def setGroupName(self, name: str) -> None:
+        """Set the name."""
+        self._name = name
 
-    def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
-        """All-gather several inputs; `outputs` has a list for each rank, with a tensor for each input."""
-        return self.allgather([list(tensors) for tensors in zip(*outputs, strict=True)], inputs, opts)
+    def getGroupDesc(self) -> str:
+        """Return the description."""
+        return self._description
 
-    def all_gather_single(self, output: Tensor, given: Tensor, opts: Any = None) -> Work:
-        """All-gather into one tensor."""
-        return self.allgather([output], [given], opts)
+    def setGroupDesc(self, description: str) -> None:
+        """Set the description."""
+        self._description = description
+        self._label = self._name if description == "undefined" else description
 
-    def _allgather(self, output: Tensor, given: Tensor, counts: list[int]) -> Any:
-        if counts[self.comm.rank] != given.numel() or sum(counts) != output.numel():
-            raise ValueError(
-                f"all_gather: the output has {output.numel()} elements, with {counts[self.comm.rank]} of them for rank "
-                f"{self.comm.rank}, whose input has {given.numel()}"
-            )
-        _check_dtypes("all_gather", output, given)
-        given = to_read(given)
-        recvbuf, sendbuf = as_array(output), as_array(given)
-        if is_part(given, output):  # fully_shard gathers from a slice of the output
-            sendbuf = MPI.IN_PLACE if given.data_ptr() == _start(output, counts, self.comm.rank) else sendbuf.copy()
-        if min(counts) == max(counts):
-            return pycoll.iallgather(sendbuf, recvbuf, comm=self.comm)
-        return pycoll.iallgatherv(sendbuf, [recvbuf, in_items(counts, output, recvbuf)], comm=self.comm)
+    @property
+    def _device_types(self) -> list[torch.device]:
+        cuda = [torch.device("cuda")] if torch.cuda.is_available() else []
+        return [torch.device("cpu"), *cuda]
 
-    @collective("gather")
-    def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
-        """Gather into a list of tensors at `opts.rootRank`."""
-        (given,) = _listed(inputs)
-        given, recvbuf = to_read(given), None
-        after: Actions = []
-        if self.comm.rank == opts.rootRank:
-            _check_blocks("gather", outputs[0], [given.numel()] * self.comm.size)
-            buffer, after = to_write(outputs[0])
-            given, recvbuf = apart(given, buffer), as_array(buffer)
-        request = pycoll.igather(as_array(given), recvbuf, opts.rootRank, comm=self.comm)
-        return self.work(opts, request, outputs, after)
+    def _get_backend(self, device: torch.device) -> ProcessGroup:
+        return self
 
-    @collective("scatter")
-    def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> Work:
-        """Scatter a list of tensors at `opts.rootRank`."""
-        (output,) = _listed(outputs)
-        sendbuf = None
-        if self.comm.rank == opts.rootRank:
-            _check_blocks("scatter", inputs[0], [output.numel()] * self.comm.size)
-            sendbuf = as_array(apart(to_read(inputs[0]), output))
-        buffer, after = to_write(output)
-        request = pycoll.iscatter(sendbuf, as_array(buffer), opts.rootRank, comm=self.comm)
-        return self.work(opts, request, outputs, after)
+    def _set_default_timeout(self, timeout: timedelta) -> None:
+        self.set_timeout(timeout)
 
-    @collective("reduce_scatter")
-    def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensor | Tensors], opts: Any = None) -> Work:
-        """Reduce-scatter each input: one tensor, or a list of tensors, one for each rank, whose sizes may differ."""
-        opts = opts or c10d.ReduceScatterOptions()
-        requests, after, op = [], [], opts.reduceOp
-        kinds = [reduction("reduce_scatter", op, each if isinstance(each, Tensor) else each[0]) for each in inputs]
-        for kind, output, given in zip(kinds, outputs, inputs, strict=True):
-            single = isinstance(given, Tensor)
-            counts = [output.numel()] * self.comm.size if single else [tensor.numel() for tensor in given]
-            request, deliver = self._reduce_scatter(kind, output, to_read(given), counts)
-            requests.append(request)
-            after += deliver
-        return self.work(opts, requests, outputs, after)
+    def _start_coalescing(self, device: torch.device) -> None:
+        self.start_coalescing()
 
-    reduce_scatter_single_coalesced = reduce_scatter
-
-    def reduce_scatter_single(self, output: Tensor, given: Tensor, opts: Any = None) -> Work:
-        """Reduce-scatter one tensor."""
-        return self.reduce_scatter([output], [given], opts)
-
-    def _reduce_scatter(self, kind: Reduction, output: Tensor, given: Tensor, counts: list[int]) -> tuple[Any, Actions]:
-        if counts[self.comm.rank] != output.numel() or sum(counts) != given.numel():
-            raise ValueError(
-                f"reduce_scatter: the input has {given.numel()} elements, with {counts[self.comm.rank]} of them for "
-                f"rank {self.comm.rank}, whose output has {output.numel()}"
-            )
-        _check_dtypes("reduce_scatter", output, given)
-        buffer = kind.scaled(given)
-        result, deliver = to_write(output)
-        uneven = None if min(counts) == max(counts) else counts
-        arrays = as_array(apart(buffer, result)), as_array(result)
-        request = pycoll.ireduce_scatter(*arrays, kind.name, recvcounts=uneven, comm=self.comm)
-        return request, [*kind.after(result, self.comm.size), *deliver]
-
-    @collective("all_to_all")
-    def all_to_all_single(
-        self, output: Tensor, given: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
-    ) -> Work:
-        """All-to-all of the rows of one tensor; equal numbers of rows for all ranks, without splits."""
-        _check_dtypes("all_to_all", output, given)
-        buffer, after = to_write(output)
-        sendbuf, recvbuf = as_array(apart(to_read(given), buffer)), as_array(buffer)
-        if output_splits or input_splits:
-            sendcounts = in_items(elements("input", given, input_splits, self.comm.size), given, sendbuf)
-            recvcounts = in_items(elements("output", output, output_splits, self.comm.size), output, recvbuf)
-            request = pycoll.ialltoallv([sendbuf, sendcounts], [recvbuf, recvcounts], comm=self.comm)
-        else:
-            for name, tensor in (("input", given), ("output", output)):
-                elements(name, tensor, (), self.comm.size)
-            request = pycoll.ialltoall(sendbuf, recvbuf, comm=self.comm)
-        return self.work(opts or c10d.AllToAllOptions(), request, [output], after)
-
-    @collective("all_to_all")
-    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
-        """All-to-all of lists of tensors, one for each rank, which may have different sizes."""
-        buffer, after = to_write(outputs)
-        given = apart(to_read(inputs), buffer)
-        sendbuf, recvbuf = as_array(given), as_array(buffer)
-        sendcounts = in_items([tensor.numel() for tensor in inputs], given, sendbuf)
-        recvcounts = in_items([tensor.numel() for tensor in outputs], buffer, recvbuf)
-        request = pycoll.ialltoallv([sendbuf, sendcounts], [recvbuf, recvcounts], comm=self.comm)
-        return self.work(opts or c10d.AllToAllOptions(), request, outputs, after)
-
-    @collective("barrier")
-    def barrier(self, opts: Any = None) -> Work:
-        """Wait until all ranks have called this."""
-        return self.work(opts or c10d.BarrierOptions(), pycoll.ibarrier(comm=self.comm))
-
-    def send(self, tensors: Tensors, dest: int, tag: int = 0) -> Work:
-        """Send a tensor to a rank of the group."""
-        (tensor,) = _listed(tensors)
-        buffer = to_read(tensor)
-        request = pycoll.isend(as_array(buffer), dest, tag, comm=self.comm)
-        message = MessageRequest(request, f"send to rank {dest} with tag {tag}", dest, self._seconds)
-        return self.work(None, message, [buffer])
-
-    def recv(self, tensors: Tensors, source: int, tag: int = 0) -> Work:
-        """Receive a tensor from a rank of the group."""
-        (tensor,) = _listed(tensors)
-        buffer, after = to_write(tensor)
-        request = pycoll.irecv(as_array(buffer), source, tag, comm=self.comm)
-        rank = "any rank" if source == MPI.ANY_SOURCE else f"rank {source}"
-        message = MessageRequest(request, f"recv from {rank} with tag {tag}", source, self._seconds)
-        return self.work(None, message, [tensor], after)
-
-    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Work:
-        """Receive a tensor from any rank of the group."""
-        return self.recv(tensors, MPI.ANY_SOURCE, tag)
+    def _end_coalescing(self, device: torch.device) -> Work:
+        return self.end_coalescing()
 
 
-def create(options: Any, backend_options: Any) -> ProcessGroup:
-    """Create a process group for torch.distributed, which calls this on the members of the group only."""
+class Backend(Collectives, c10d.Backend):
+    """The collectives of a process group for some devices; backends can be written in Python since torch 2.15."""
+
+    def __init__(self, comm: MPI.Intracomm, seconds: float, name: str) -> None:
+        c10d.Backend.__init__(self, comm.rank, comm.size)
+        super().__init__(comm, seconds)
+        self._label = name
+
+    @property
+    def options(self) -> Any:
+        """Return what torch passes to `split`."""
+        return c10d.Backend.Options("pycoll", timedelta(seconds=self._seconds))
+
+    def split(self, store: Any, ranks: Sequence[int], options: Any) -> Backend:
+        """Return the backend of some ranks, which call this together."""
+        if self.comm.rank not in ranks:
+            raise RuntimeError(f"split: rank {self.comm.rank} is not in ranks={list(ranks)}, so it must not call this")
+        return Backend(create_comm(self.comm, ranks, options.group_name), self._seconds, options.group_name)
+
+    def shutdown(self) -> None:
+        """Wait for the works in flight, and free the communicator."""
+        super().shutdown()
+        _in_use.discard(self)
+
+
+_in_use: set[Backend] = set()  # because torch drops the Python objects of those that it wraps for debugging
+
+
+def create(options: Any, backend_options: Any) -> ProcessGroup | Backend:
+    """Create a process group, or a backend of one; torch.distributed calls this on the members of the group only."""
     check_rank()
     world = MPI.Intracomm(MPI.COMM_WORLD)
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
@@ -246,26 +139,38 @@ def create(options: Any, backend_options: Any) -> ProcessGroup:
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RuntimeError("pycoll.torch needs MPI_THREAD_MULTIPLE, but MPI was initialized with a lower level")
     comm = create_comm(world, ranks, options.group_id)
-    return ProcessGroup(options.store, comm, options.timeout.total_seconds())
+    seconds = options.timeout.total_seconds()
+    if not _takes_backend(getattr(options, "process_group", None)):
+        return ProcessGroup(comm, seconds, options.store)
+    backend = Backend(comm, seconds, options.group_id)
+    _in_use.add(backend)
+    return backend
 
 
-def _listed(tensors: Tensors | Tensor) -> Tensors:
-    tensors = [tensors] if isinstance(tensors, Tensor) else tensors
-    if len(tensors) != 1:
-        raise ValueError(f"a collective takes one tensor, not {len(tensors)}")
-    return tensors
+def backend_of(group: Any) -> ProcessGroup | Backend | None:
+    """What pycoll created for a process group; None if that has other backends only."""
+    if isinstance(group, ProcessGroup) or not isinstance(group, c10d.ProcessGroup):
+        return group if isinstance(group, ProcessGroup) else None
+    backends = (group._get_backend(device) for device in group._device_types)
+    inner = (getattr(backend, "wrapped_pg", backend) for backend in backends)  # of TORCH_DISTRIBUTED_DEBUG=DETAIL
+    return next((backend for backend in inner if isinstance(backend, Backend)), None)
 
 
-def _check_dtypes(what: str, output: Tensor, given: Tensor) -> None:
-    if output.dtype != given.dtype:
-        raise TypeError(f"{what}: the input has dtype {given.dtype}, the output {output.dtype}")
+def _takes_backend(group: Any) -> bool:
+    """Whether a new process group of torch should get a backend.
+
+    It must if it has other backends, too.  Tools of torch for debugging see the collectives of backends only.  But
+    torch calls backends through C++, which takes longer, and whose works do not tell whether they are complete.
+    """
+    if group is None:  # before torch 2.15
+        return False
+    debugged = get_debug_level() == DebugLevel.DETAIL or "TORCH_FR_BUFFER_SIZE" in os.environ
+    return debugged or bool(group._device_types) or group.name() != "custom"
 
 
-def _check_blocks(what: str, tensors: Tensors, counts: list[int]) -> None:
-    found = [tensor.numel() for tensor in tensors]
-    if found != counts:
-        raise ValueError(f"{what}: the tensors of the list have {found} elements, not {counts}")
-
-
-def _start(tensor: Tensor, counts: list[int], rank: int) -> int:
-    return int(tensor.data_ptr() + sum(counts[:rank]) * tensor.itemsize)
+def create_comm(parent: MPI.Intracomm, ranks: Sequence[int], name: str) -> MPI.Intracomm:
+    """Return a communicator of some ranks of another one, which all of them and nobody else call together."""
+    group = parent.group.Incl(ranks)
+    comm = parent.Create_group(group, zlib.crc32(name.encode()) % 32768)  # a tag that MPI guarantees
+    group.Free()
+    return comm

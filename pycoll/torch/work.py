@@ -95,11 +95,9 @@ def position(request: Any) -> Any:
     return getattr(request, "position", None)
 
 
-def _gpus(tensors: Any) -> set[torch.device]:
-    """The GPUs that hold these tensors, in nested lists."""
-    if isinstance(tensors, torch.Tensor):
-        return {tensors.device} if tensors.is_cuda else set()
-    return set().union(*map(_gpus, tensors))
+def all_tensors(given: Any) -> list[torch.Tensor]:
+    """The tensors in nested lists."""
+    return [given] if isinstance(given, torch.Tensor) else [tensor for each in given for tensor in all_tensors(each)]
 
 
 class Futures:
@@ -255,7 +253,7 @@ class Work(TorchWork):
         with _completed:
             known = self._future is not None
             if not known:
-                self._future = torch.futures.Future(devices=sorted(_gpus(self._tensors), key=str))
+                self._future = torch.futures.Future(devices=self._gpus())
         if not known:
             if self._awaited:  # on all ranks, since they run the same program
                 self.set_future()
@@ -266,6 +264,9 @@ class Work(TorchWork):
             else:
                 self.futures.add(self, self._level)
         return self._future
+
+    def _gpus(self) -> list[torch.device]:
+        return sorted({tensor.device for tensor in all_tensors(self._tensors) if tensor.is_cuda}, key=str)
 
     def get_future_result(self) -> Any:
         """Return a future that is set when the work is complete."""
