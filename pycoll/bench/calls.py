@@ -3,8 +3,9 @@
 Each call is made with COMM_WORLD of mpi4py and with `pycoll.Comm`.  The two alternate; each makes the call many times
 in a row, as in a loop of a program.  The times are those of the slowest rank; a ratio is the median over the pairs.
 Arguments are made beforehand: four sets of arrays, which are used in turn.  A size is that of the vector of a rank, or
-of the block of a rank.  The second table shows calls that name an algorithm, those between neighbors with corners, and
-the third one calls with Python objects.  With ``--registered``, pycoll uses registered buffers, and MPI ordinary ones.
+of the block of a rank.  The second table shows calls that name an algorithm and those between neighbors with corners,
+the third one calls with Python objects, and the last one communicators, which are made and freed.  With
+``--registered``, pycoll uses registered buffers, and MPI ordinary ones.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ NAMED = {
     ),
     "e f",
 )
+Arguments = tuple[Any, ...]
 # Python objects of short calls, and those with an array of the size of the column
 SMALL = {"float": 1.5, "int": 3, "tuple": (1, 2.0), "dict": {"name": "text", "shape": (3, 4), "scale": 0.5}}
 SIZED: dict[str, Callable[[np.ndarray], Any]] = {
@@ -103,7 +105,11 @@ OBJECTS = [
     ),
     *("alltoall int", "scan float", "barrier", "bcast array", "allreduce array", "bcast {array}", "allgather {array}"),
 ]
-Arguments = tuple[Any, ...]
+MAKING: dict[str, Callable[[int], Arguments]] = {  # the arguments for a number of ranks
+    "Dup": lambda ranks: (),
+    "Split": lambda ranks: (0, 0),
+    "Create_cart": lambda ranks: (MPI.Compute_dims(ranks, 2), [True, True]),
+}
 Loop = Callable[[int], None]
 
 
@@ -157,7 +163,7 @@ def objects(ranks: int, size: int, call: str) -> Arguments:
 
 def is_sized(call: str) -> bool:
     """Return whether a call takes buffers or arrays."""
-    return call != "Barrier" and (call not in OBJECTS or "array" in call)
+    return call != "Barrier" and call not in MAKING and (call not in OBJECTS or "array" in call)
 
 
 def repeated(comm: MPI.Intracomm, call: str, sets: list[Arguments], requests: list[Any]) -> Loop:
@@ -175,11 +181,17 @@ def repeated(comm: MPI.Intracomm, call: str, sets: list[Arguments], requests: li
         for arguments in islice(turns, times):
             method(*arguments).Wait()
 
+    def making(times: int) -> None:
+        for arguments in islice(turns, times):
+            method(*arguments).Free()
+
     def persistent(times: int) -> None:
         for request in islice(begun, times):
             request.Start()
             request.Wait()
 
+    if call in MAKING:
+        return making
     if call.split()[0].endswith("_init"):
         made = [method(*arguments) for arguments in sets]
         requests += made
@@ -195,6 +207,8 @@ def measure(
     buffers = None
     if call in OBJECTS:
         sets = ours_sets = [objects(comm.size, size, call) for _ in range(SETS)]
+    elif call in MAKING:
+        sets = ours_sets = [MAKING[call](comm.size)] * SETS
     else:
         sets = ours_sets = CallBuffers(comm.size, size, call, partial(np.empty, dtype=np.float32), typed).sets
         if registered:
@@ -289,7 +303,7 @@ def main(argv: list[str]) -> int:
             sizes = [nbytes(text) for text in options.sizes.split(",")]
         except (ValueError, argparse.ArgumentTypeError) as error:
             parser.error(f"--sizes: {error}")
-        everything = [CALLS, NAMED, [] if options.registered else OBJECTS]
+        everything = [CALLS, NAMED, *([] if options.registered else [OBJECTS, MAKING])]
         tables = [[call for call in calls if options.calls in call] for calls in everything]
         if not any(tables):
             parser.error(f"--calls {options.calls!r} matches none of: {', '.join(chain(*everything))}")

@@ -23,6 +23,13 @@ def test_every_call_is_timed(call, typed, registered, monkeypatch):
     comm.Free()
 
 
+@pytest.mark.parametrize("call", calls.MAKING)
+def test_communicators_are_made_and_freed(call, monkeypatch):
+    monkeypatch.setattr(calls, "BLOCK", 1e-4)
+    record = calls.measure(MPI.COMM_WORLD, pycoll.Comm(MPI.COMM_WORLD), call, 0, 0.0, False)
+    assert record["mpi"] > 0 and record["comm"] > 0
+
+
 def test_the_table_has_a_column_for_each_size():
     records = [{"call": "Barrier", "bytes": 0, "mpi_comm": 2.0}, {"call": "Bcast", "bytes": 4096, "mpi_comm": 1.5}]
     lines = calls.ratios(records, [8, 4096]).splitlines()
