@@ -22,6 +22,7 @@ from libc.string cimport memcmp
 
 from .in_flight cimport Idle, RunInFlight
 from .messages cimport Run
+from .mpi_call cimport MpiCall
 from .slots cimport SlotCode, Slots
 
 from .not_built import MISSED
@@ -129,8 +130,8 @@ cdef inline int canonical(int type_num) noexcept:
 cdef class Plan:
     """What calls of one kind have in common.
 
-    A program runs in the slots, a run on mailboxes or messages; `quick` is a function of the addresses of the buffers
-    and the buffers.  Without any of them, the call is left to MPI.
+    A program runs in the slots, a run on mailboxes or messages.  Without both, the call is left to MPI: `mpi` calls it;
+    if there is no `mpi`, mpi4py gets the arguments.
     """
 
     cdef int root
@@ -141,7 +142,7 @@ cdef class Plan:
     cdef object prepared  # a call of this kind, without buffers
     cdef SlotCode program
     cdef Run run
-    cdef object quick
+    cdef MpiCall mpi
     cdef bint is_in_flight  # it is a nonblocking call that is one run
     cdef Idle idle  # runs of collectives in flight that are complete
     cdef object shape, dtype  # of a receive buffer that is allocated; or None
@@ -252,8 +253,8 @@ cdef class Front:
                 if plan.run.broken_off:  # others may still write to the buffers
                     plan.prepared.ended_early(error, plan.run, sendbuf, recvbuf)
                 raise
-        elif plan.quick is not None:
-            plan.quick(<size_t>send.address, <size_t>recv.address, sendbuf, recvbuf)
+        elif plan.mpi is not None:
+            plan.mpi.run(send.address, recv.address)
         elif self.suits_mpi(primitive, send, recv):
             self.native(primitive, self.natives[primitive], sendbuf, recvbuf, op, root, recvcounts)
         else:
@@ -336,7 +337,7 @@ cdef class Front:
         elif runner == "core":
             plan.is_in_flight, plan.idle = True, Idle()
         elif runner != "native":
-            plan.quick = runner
+            plan.mpi = runner
         if allocates is not None:
             if not np.PyArray_CheckExact(sendbuf) or not np.PyArray_CheckExact(allocates):
                 return

@@ -8,6 +8,7 @@ floating-point errors.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 from collections.abc import Callable
@@ -100,6 +101,20 @@ def suits_mpi(primitive: str, nbytes: int, size: int, dtype: np.dtype, op: Opera
     known = COLLECTIVES[primitive]
     small = known.varies or known.near or nbytes * size < 1 << 31
     return alike and small and not (settings.TIMEOUT or settings.CHECK)
+
+
+@cache
+def function_at(name: str) -> int:
+    """The address of a function in the MPI library that mpi4py has loaded; 0 if it cannot be found."""
+    try:
+        return ctypes.cast(getattr(ctypes.CDLL(MPI.__file__), name), ctypes.c_void_p).value or 0
+    except (AttributeError, OSError):
+        return 0
+
+
+def error_of(code: int) -> MPI.Exception:
+    """The error for an error code of MPI, or 0 for a message that is longer than its receive buffer."""
+    return MPI.Exception(code or MPI.ERR_TRUNCATE)
 
 
 def check(buffers: CheckedBuffers, operation: Operation | None) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import sys
 import time
 import weakref
-from functools import cache
 
 import numpy as np
 from mpi4py import MPI
@@ -16,7 +14,7 @@ from mpi4py import MPI
 from .. import core
 from ..base import settings
 from ..base.errors import CollectiveTimeout, MismatchError
-from . import shared_file
+from . import native, shared_file
 from .channel import Channel
 from .core_runs import arithmetic_error
 from .failures import TOLERANT
@@ -30,7 +28,7 @@ def why_unusable() -> str:
     """Why this rank cannot use the core; empty if it can."""
     if settings.EXECUTOR not in ("", "core"):
         return f"PYCOLL_EXECUTOR is {settings.EXECUTOR}"
-    return core.problem or ("" if _functions() else "the functions of MPI cannot be found in the module of mpi4py")
+    return core.problem or ("" if all(_functions()) else "the functions of MPI cannot be found in the module of mpi4py")
 
 
 def why_not_shared() -> str:
@@ -77,7 +75,7 @@ def open_core(channel: Channel) -> tuple[core.Mailboxes | None, core.Slots | Non
         processes if copies else [0] * comm.size,
         _functions(),
         handles,
-        _error_of,
+        native.error_of,
         arithmetic_error,
     )
     if memory is None or facts.host_count > 1:
@@ -85,20 +83,9 @@ def open_core(channel: Channel) -> tuple[core.Mailboxes | None, core.Slots | Non
     return mailboxes, core.Slots(*waits, memory[:slots], comm.rank, comm.size, waiting.mismatched)
 
 
-def _error_of(code: int) -> MPI.Exception:
-    """The error for an error code of MPI, or 0 for a message that is longer than its receive buffer."""
-    return MPI.Exception(code or MPI.ERR_TRUNCATE)
-
-
-@cache
-def _functions() -> tuple[int, ...]:
-    """The addresses of MPI_Isend, MPI_Irecv and MPI_Test in the library that mpi4py has loaded; empty without them."""
-    try:
-        library = ctypes.CDLL(MPI.__file__)
-        found = [ctypes.cast(getattr(library, f"MPI_{name}"), ctypes.c_void_p) for name in ("Isend", "Irecv", "Test")]
-    except (AttributeError, OSError):
-        return ()
-    return tuple(one.value or 0 for one in found)
+def _functions() -> list[int]:
+    """The addresses of MPI_Isend, MPI_Irecv and MPI_Test; zeros if they cannot be found."""
+    return [native.function_at(f"MPI_{name}") for name in ("Isend", "Irecv", "Test")]
 
 
 def _shared(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
@@ -13,15 +12,16 @@ from ..arguments.mpi_arguments import read
 from ..arguments.ops import CONSTANTS
 from ..base import settings
 from ..compiler.program import BLOCKING
-from . import native, slots
+from . import slots
 from .calls import Call, Prepared
 from .channel import KEPT_SCRATCH
 from .executable import Executable
 from .failures import TOLERANT
 from .front import NUMBERS
+from .native_call import native_call
 from .recording import recorder
 
-Runner: TypeAlias = "core.SlotCode | Executable | Callable[..., None] | str"
+Runner: TypeAlias = "core.SlotCode | Executable | core.MpiCall | str"
 
 
 def remember(prepared: Prepared, call: Call) -> None:
@@ -63,13 +63,17 @@ def runner(prepared: Prepared, op: object, method: bool) -> Runner | None:
         For calls with messages, or on registered buffers.
     "core"
         For collectives in flight that the core runs: each one needs a run of its own.
-    "native"
-        For collectives of MPI on the arguments of the caller.
-    callable
+    core.MpiCall
         For collectives of MPI on two addresses.
+    "native"
+        For collectives of MPI on the arguments of the caller, for example with datatypes that MPI has to pack.
     """
     if prepared.native and TOLERANT:  # an error may mean that ranks have failed
         return None
+    if prepared.native and prepared.simple and prepared.buffers.memory is HOST and prepared.bind.form == "blocking":
+        found = native_call(prepared.channel.comm, prepared.program().steps[0], prepared.buffers, prepared.operation)
+        if found:
+            return found
     if prepared.native and method and (prepared.operation is None or id(op) in CONSTANTS):  # MPI knows no names
         return "native"
     if not prepared.simple or prepared.buffers.memory is not HOST:
@@ -77,19 +81,8 @@ def runner(prepared: Prepared, op: object, method: bool) -> Runner | None:
     if prepared.bind.form == "nonblocking":
         predefined = prepared.operation is None or prepared.operation.predefined  # others may be freed meanwhile
         return "core" if prepared.is_one_run and predefined else None
-    if prepared.native:
-        given, got = (
-            None if one is None else int(one.nbytes) for one in (prepared.buffers.send, prepared.buffers.recv)
-        )
-        return partial(_run_native, prepared.anywhere, given, got)
-    if prepared.channel.mailboxes is None:
+    if prepared.native or prepared.channel.mailboxes is None:
         return None
     if prepared.slots:
         return slots.assembled(prepared.key, prepared.buffers, prepared.operation)
     return prepared.anywhere.bound(BLOCKING) if prepared.lowered.scratch <= KEPT_SCRATCH else None
-
-
-def _run_native(call: Prepared, given: int | None, got: int | None, send: int, recv: int, *kept: object) -> None:
-    """Run the collective of MPI on buffers of these sizes at these addresses."""
-    where = (None if size is None else (start, size) for start, size in ((send, given), (recv, got)))
-    native.bound(call.channel.comm, call.program().steps[0], call.buffers.at(*where), call.operation)()
