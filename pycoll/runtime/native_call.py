@@ -67,7 +67,7 @@ def _counts(step: Collective, buffers: CheckedBuffers, itemsize: int) -> dict[st
     for side, extents in (("send", step.sends), ("recv", step.recvs)):
         starts, sizes = (np.array(column, np.int64) // itemsize for column in zip(*(extents or [(0, 0)])))
         found |= {f"{side}counts": sizes, f"{side}displs": starts, f"{side}count": sizes[0]}
-    block = np.int64(buffers.count * buffers.dtype.itemsize // itemsize)
+    block = np.array(buffers.count * buffers.dtype.itemsize // itemsize)
     if COLLECTIVES[step.primitive].near:
-        block = max(found["sendcount"], found["recvcount"])
+        block = np.maximum(found["sendcount"], found["recvcount"])
     return found | {"count": block}
