@@ -164,7 +164,7 @@ def _takes_backend(group: Any) -> bool:
     """
     if group is None:  # before torch 2.15
         return False
-    debugged = get_debug_level() == DebugLevel.DETAIL or "TORCH_FR_BUFFER_SIZE" in os.environ
+    debugged = get_debug_level() == DebugLevel.DETAIL or os.environ.get("TORCH_FR_BUFFER_SIZE", "0") != "0"
     return debugged or bool(group._device_types) or group.name() != "custom"
 
 

@@ -280,6 +280,14 @@ def test_torch(submit, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+def test_torch_with_srun_alone(submit, tmp_path):
+    script = PROGRAMS / "srun.sbatch"
+    job = submit(script, *TWO_RANKS, COMMON=str(SCRIPTS / "common.sh"), PROGRAM=str(PROGRAMS / "train.py"))
+    assert "pycoll: 2 ranks, 2 hosts, small loss: True" in succeeds(job, tmp_path / f"srun-{job}.out")
+
+
+@pytest.mark.slow
 def test_torch_without_a_program(submit, tmp_path):
     job = submit("torch.sbatch", *TWO_RANKS, PROGRAM="nowhere.py")
     message = "PROGRAM=nowhere.py is not a file" if find_spec("torch") else "cannot import torch"
