@@ -39,8 +39,7 @@ def description():
     return re.sub(r"(!?)\[([^]]*)\]\(([^)]*)\)", link, Path("README.md").read_text())
 
 
-CORE = ["pairs", "steps", "waiting", "slots", "peer_addresses", "messages", "in_flight", "mpi_call", "front"]
-CORE += ["values", "objects"]
+CORE = ["pairs", "steps", "waiting", "slots", "peer_addresses", "messages", "in_flight", "front", "values", "objects"]
 
 MODULES = [*(f"core/{name}" for name in CORE), "simulate/events"]
 

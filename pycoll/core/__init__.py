@@ -10,10 +10,9 @@ from .not_built import MISSED, NoFront, NoMover, NoRunInFlight, none_in_flight
 
 problem = ""
 try:
-    from .front import Front, set_constants, uses_of
+    from .front import Front, MpiCall, set_constants, uses_of
     from .in_flight import Mover, RunInFlight, forget_in_flight
     from .messages import FLOATING_POINT_ERRORS, Code, Mailboxes, Run, copied, mailboxes_size
-    from .mpi_call import MpiCall
     from .objects import BEGUN, ObjectCollectives, ObjectMessages, ObjectSlots
     from .pairs import Pairs, has_pairs
     from .peer_addresses import Areas, PeerAddresses

@@ -74,3 +74,8 @@ class Front:
         find_runner: Any,
         allocates: np.ndarray | None,
     ) -> None: ...
+
+class MpiCall:
+    def __init__(
+        self, function: int, words: list[int], send: int, recv: int, error_of: Callable[[int], Exception], kept: object
+    ) -> None: ...

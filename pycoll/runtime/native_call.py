@@ -43,14 +43,15 @@ def native_call(
     moves_all = all(step_of[0][0] == 0 for step_of in (step.sends, step.recvs) if step_of and len(step_of) == 1)
     if not (arguments and function and moves_all) or max(map(np.max, values.values())) > _MOST:
         return None
-    if name == "Exscan" and buffers.recv is None:  # MPI wants a buffer also on rank 0
-        return None
     arrays = {key: value.astype(np.intc) for key, value in values.items() if key.endswith("s")}
     words = {key: array.ctypes.data for key, array in arrays.items()}
     words |= {key: int(value) for key, value in values.items() if key not in arrays}
     words |= {"send": 0, "recv": 0, "root": step.root, "comm": MPI._handleof(comm)}
     words["type"] = MPI._handleof(native.datatype(buffers.dtype) if operation else MPI.BYTE)
     words["op"] = operation.handle if operation else 0
+    if name == "Exscan" and buffers.recv is None:  # rank 0 receives nothing, but MPI wants a buffer
+        arrays["recv"] = np.empty(buffers.count * buffers.dtype.itemsize, np.uint8)
+        words["recv"] = arrays["recv"].ctypes.data
     given = {"send": buffers.send is not None, "recv": buffers.recv is not None}
     if buffers.in_place and name != "Bcast":
         primitive = COLLECTIVES[step.primitive]

@@ -18,7 +18,6 @@ from .channel import KEPT_SCRATCH
 from .executable import Executable
 from .failures import TOLERANT
 from .front import NUMBERS
-from .native_call import native_call
 from .recording import recorder
 
 Runner: TypeAlias = "core.SlotCode | Executable | core.MpiCall | str"
@@ -71,6 +70,8 @@ def runner(prepared: Prepared, op: object, method: bool) -> Runner | None:
     if prepared.native and TOLERANT:  # an error may mean that ranks have failed
         return None
     if prepared.native and prepared.simple and prepared.buffers.memory is HOST and prepared.bind.form == "blocking":
+        from .native_call import native_call  # programs on one host rarely need it
+
         found = native_call(prepared.channel.comm, prepared.program().steps[0], prepared.buffers, prepared.operation)
         if found:
             return found
