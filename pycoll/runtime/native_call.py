@@ -12,9 +12,10 @@ from ..compiler.program import Collective, Step
 from ..schedule.registry import COLLECTIVES
 from . import native
 
-# the arguments of each function; arrays of counts and displacements, and numbers for a single block, are of one buffer
+# The arguments of each function, in order.  "sendcounts" and "senddispls" are arrays for the blocks of the send buffer,
+# "sendcount" is the count of its only block, and "count" that of the vector, or of the blocks of both buffers.
 _REDUCTION, _EXCHANGE = "send recv count type op comm", "send count type recv count type comm"
-_TO_ALL = "send sendcount type recv recvcounts recvdispls type comm"
+_GATHER_TO_ALL = "send sendcount type recv recvcounts recvdispls type comm"
 _ALL_TO_ALL = "send sendcounts senddispls type recv recvcounts recvdispls type comm"
 _ARGUMENTS = {
     "Barrier": "comm",
@@ -26,7 +27,7 @@ _ARGUMENTS = {
     **dict.fromkeys(("Allgather", "Alltoall", "Neighbor_allgather", "Neighbor_alltoall"), _EXCHANGE),
     "Scatterv": "send sendcounts senddispls type recv recvcount type root comm",
     "Gatherv": "send sendcount type recv recvcounts recvdispls type root comm",
-    **dict.fromkeys(("Allgatherv", "Neighbor_allgatherv"), _TO_ALL),
+    **dict.fromkeys(("Allgatherv", "Neighbor_allgatherv"), _GATHER_TO_ALL),
     **dict.fromkeys(("Alltoallv", "Neighbor_alltoallv"), _ALL_TO_ALL),
 }
 _WORD, _MOST = (1 << 64) - 1, np.iinfo(np.intc).max
@@ -40,8 +41,8 @@ def native_call(
     name = native.function_name(step.primitive, step.sends is not None)
     arguments, function = _ARGUMENTS.get(name, "").split(), native.function_at(f"MPI_{name}")
     values = _counts(step, buffers, 1 if operation is None else buffers.dtype.itemsize)
-    moves_all = all(step_of[0][0] == 0 for step_of in (step.sends, step.recvs) if step_of and len(step_of) == 1)
-    if not (arguments and function and moves_all) or max(map(np.max, values.values())) > _MOST:
+    at_start = all(extents[0][0] == 0 for extents in (step.sends, step.recvs) if extents and len(extents) == 1)
+    if not (arguments and function and at_start) or max(map(np.max, values.values())) > _MOST:
         return None
     arrays = {key: value.astype(np.intc) for key, value in values.items() if key.endswith("s")}
     words = {key: array.ctypes.data for key, array in arrays.items()}

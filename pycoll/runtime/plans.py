@@ -67,23 +67,26 @@ def runner(prepared: Prepared, op: object, method: bool) -> Runner | None:
     "native"
         For collectives of MPI on the arguments of the caller, for example with datatypes that MPI has to pack.
     """
-    if prepared.native and TOLERANT:  # an error may mean that ranks have failed
-        return None
-    if prepared.native and prepared.simple and prepared.buffers.memory is HOST and prepared.bind.form == "blocking":
-        from .native_call import native_call  # programs on one host rarely need it
-
-        found = native_call(prepared.channel.comm, prepared.program().steps[0], prepared.buffers, prepared.operation)
-        if found:
-            return found
-    if prepared.native and method and (prepared.operation is None or id(op) in CONSTANTS):  # MPI knows no names
-        return "native"
+    if prepared.native:
+        return None if TOLERANT else _native_runner(prepared, op, method)  # an error may mean that ranks have failed
     if not prepared.simple or prepared.buffers.memory is not HOST:
         return None
     if prepared.bind.form == "nonblocking":
         predefined = prepared.operation is None or prepared.operation.predefined  # others may be freed meanwhile
         return "core" if prepared.is_one_run and predefined else None
-    if prepared.native or prepared.channel.mailboxes is None:
+    if prepared.channel.mailboxes is None:
         return None
     if prepared.slots:
         return slots.assembled(prepared.key, prepared.buffers, prepared.operation)
     return prepared.anywhere.bound(BLOCKING) if prepared.lowered.scratch <= KEPT_SCRATCH else None
+
+
+def _native_runner(prepared: Prepared, op: object, method: bool) -> Runner | None:
+    found: Runner | None = None
+    if prepared.simple and prepared.buffers.memory is HOST and prepared.bind.form == "blocking":
+        from .native_call import native_call  # programs on one host rarely need it
+
+        found = native_call(prepared.channel.comm, prepared.program().steps[0], prepared.buffers, prepared.operation)
+    if not found and method and (prepared.operation is None or id(op) in CONSTANTS):  # MPI knows no names
+        return "native"
+    return found

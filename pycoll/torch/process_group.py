@@ -34,8 +34,9 @@ class ProcessGroup(Collectives, c10d.ProcessGroup):
         if torch.__version__ >= "2.15":  # its hooks want a backend; the methods of this class do not call it
             kind = c10d.ProcessGroup.BackendType.CUSTOM
             self._set_default_backend(kind)
+            backend = Backend(comm, seconds, "")
             for device in self._device_types:
-                self._register_backend(device, kind, Backend(comm, seconds, ""))
+                self._register_backend(device, kind, backend)
 
     def split_group(
         self,
@@ -149,8 +150,10 @@ def create(options: Any, backend_options: Any) -> ProcessGroup | Backend:
 
 def backend_of(group: Any) -> ProcessGroup | Backend | None:
     """What pycoll created for a process group; None if that has other backends only."""
-    if isinstance(group, ProcessGroup) or not isinstance(group, c10d.ProcessGroup):
-        return group if isinstance(group, ProcessGroup) else None
+    if isinstance(group, ProcessGroup):
+        return group
+    if not isinstance(group, c10d.ProcessGroup):
+        return None
     backends = (group._get_backend(device) for device in group._device_types)
     inner = (getattr(backend, "wrapped_pg", backend) for backend in backends)  # of TORCH_DISTRIBUTED_DEBUG=DETAIL
     return next((backend for backend in inner if isinstance(backend, Backend)), None)
