@@ -87,12 +87,21 @@ NAMED = {
     "e f",
 )
 Arguments = tuple[Any, ...]
-# Python objects of short calls, and those with an array of the size of the column
-SMALL = {"float": 1.5, "int": 3, "tuple": (1, 2.0), "dict": {"name": "text", "shape": (3, 4), "scale": 0.5}}
-SIZED: dict[str, Callable[[np.ndarray], Any]] = {
-    "array": lambda array: array,
-    "{array}": lambda array: {"array": array},
+OBJECT_TYPES: dict[str, Callable[[int], Any]] = {  # Python objects with about this number of bytes, if they have parts
+    "NoneType": lambda size: None,
+    "bool": lambda size: True,
+    "int": lambda size: 3,
+    "float": lambda size: 1.5,
+    "int64": lambda size: np.int64(3),
+    "float64": lambda size: np.float64(1.5),
+    "str": lambda size: "x" * size,
+    "list": lambda size: [1.5] * (size // FLOAT),
+    "tuple": lambda size: (1, 2.0, *[1.5] * (size // FLOAT)),
+    "dict": lambda size: {"name": "text", "shape": (3, 4), "scale": 0.5} | dict.fromkeys(range(size // FLOAT), 1.5),
+    "array": lambda size: np.ones(max(1, size // 4), np.float32),
+    "{array}": lambda size: {"array": np.ones(max(1, size // 4), np.float32)},
 }
+FLOAT = 9  # bytes in a pickle
 OBJECTS = [
     *(
         "allreduce float",
@@ -156,9 +165,9 @@ def columns(rows: int, ranks: int) -> list[MPI.Datatype]:
 
 def objects(ranks: int, size: int, call: str) -> Arguments:
     """Return the arguments of a call with Python objects."""
-    method, *kinds = call.split()
-    made = [SMALL[kind] if kind in SMALL else SIZED[kind](np.ones(max(1, size // 4), np.float32)) for kind in kinds]
-    return (made * ranks,) if method == "alltoall" else tuple(made)
+    method, *types = call.split()
+    made = [OBJECT_TYPES[each](size) for each in types]
+    return (made * ranks,) if method in ("alltoall", "scatter") else tuple(made)
 
 
 def is_sized(call: str) -> bool:
@@ -205,7 +214,7 @@ def measure(
 ) -> dict[str, Any]:
     """Return the record of one call: its median and least time in microseconds with each library, and the ratio."""
     buffers = None
-    if call in OBJECTS:
+    if call[0].islower():
         sets = ours_sets = [objects(comm.size, size, call) for _ in range(SETS)]
     elif call in MAKING:
         sets = ours_sets = [MAKING[call](comm.size)] * SETS
@@ -274,13 +283,13 @@ def ratios(records: list[dict[str, Any]], sizes: list[int]) -> str:
     return table(list(rows.values()), shown)
 
 
-def present(comm: MPI.Intracomm, tables: list[list[dict[str, Any]]], sizes: list[int], path: str | None) -> None:
-    """Print a table of each list of records, and warnings; write all records to `path` if it is given."""
-    where, records = environment(comm), [*chain(*tables)]
+def present(comm: MPI.Intracomm, tables: list[str], records: list[dict[str, Any]], path: str | None) -> None:
+    """Print tables and warnings; write all records to `path` if it is given."""
+    where = environment(comm)
     if comm.rank == 0:
-        for table_records in tables:
-            print(ratios(table_records, sizes), end="\n\n")
-        times = [{"median": each[name], "min": each[f"{name}_min"]} for each in records for name in ("mpi", "comm")]
+        print(*tables, sep="\n\n", end="\n\n")
+        timed = [each for each in records if "mpi_min" in each]
+        times = [{"median": each[name], "min": each[f"{name}_min"]} for each in timed for name in ("mpi", "comm")]
         for warning in filter(None, [alone(comm.size), disturbed(times)]):
             print(warning)
         write_results(path, document(where, records))
@@ -315,7 +324,7 @@ def main(argv: list[str]) -> int:
         for size in (sizes if is_sized(call) else [0])
     ]
     shown = [[record for record in records if record["call"] in calls] for calls in filter(None, tables)]
-    present(comm, shown, sizes, options.json)
+    present(comm, [ratios(each, sizes) for each in shown], records, options.json)
     return 0
 
 
