@@ -1,8 +1,10 @@
 """Under mpiexec, report on rank 0 only; a test that fails on any rank ends the job with its traceback."""
 
 import gc
+import hashlib
 import os
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -17,6 +19,7 @@ import pytest
 from tests.launch import COUNTS
 from tests.quick import repeats
 
+STARTED = time.monotonic()
 LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 os.environ["PYCOLL_TUNING"] = "off"  # the tests expect the built-in rules, not a tuning file of the user
 os.environ["PYCOLL_NATIVE"] = "0"  # test the schedules; test_comm_collectives_short.py covers calls passed to MPI
@@ -32,6 +35,12 @@ for _profile, _examples in {"pycoll": 100, "quick": 20}.items():
         suppress_health_check=list(hypothesis.HealthCheck),
     )
 hypothesis.settings.load_profile("pycoll")
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--minutes", type=float, help="skip tests after this time; slow ones come last, in an order that depends on the commit"
+    )
 
 
 def _world(config):
@@ -50,13 +59,25 @@ def pytest_configure(config):
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Mark tests of one algorithm as slow if the quick selection tests others like it; it still proves all of them."""
     for item in items:
         given = item.callspec.params if hasattr(item, "callspec") else {}
         proved = item.path.name == "test_costs.py"
         if repeats(given.get("primitive"), given.get("algorithm"), proved):
             item.add_marker(pytest.mark.slow)
+    if config.getoption("--minutes") is not None:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, cwd=Path(__file__).parent).stdout
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        slow.sort(key=lambda item: hashlib.sha256(commit + bytes(item.path)).digest())
+        items[:] = [item for item in items if item not in slow] + slow
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    minutes = item.config.getoption("--minutes")
+    if minutes is not None and time.monotonic() - STARTED > 60 * minutes:
+        pytest.skip(f"{minutes:g} minutes are over")
 
 
 def pytest_collection_finish():
