@@ -37,6 +37,9 @@ class Front:
         root: Any,
         recvcounts: Any = None,
     ) -> bool: ...
+    def run_shortened(
+        self, primitive: int, algorithm: str | None, sendbuf: Any, recvbuf: Any, root: Any, sent: int
+    ) -> bool: ...
     def call(
         self,
         primitive: int,

@@ -274,6 +274,18 @@ cdef class Front:
             release(&send)
             release(&recv)
 
+    def run_shortened(self, int primitive, algorithm, sendbuf, recvbuf, root, size_t sent):
+        """Run a blocking method, but send only so many bytes of the block for each rank; `sent` is their address."""
+        cdef Buffer send, recv
+        cdef Plan plan = self.plan(primitive, METHOD, algorithm, sendbuf, recvbuf, None, root, None, &send, &recv)
+        if plan is None or plan.run is None or plan.run.active:
+            return False
+        plan.run.sent = <np.npy_intp *>sent
+        try:
+            return self.follow(plan, primitive, &send, &recv, sendbuf, recvbuf, None, root, None)
+        finally:
+            plan.run.sent = NULL
+
     def call(self, int primitive, algorithm, sendbuf, recvbuf, op, root, recvcounts=None):
         """Run a blocking function by its plan and return its result; return `MISSED` if there is no plan."""
         cdef Buffer send, recv

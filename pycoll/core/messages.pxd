@@ -111,6 +111,7 @@ cdef class Run:
     cdef public uint32_t tag  # of its messages, the next time that it begins
     cdef Run next  # where it is idle
     cdef object context  # in which Python computes; None for that of the thread
+    cdef np.npy_intp *sent  # the bytes to send to each rank, at most those of the message; NULL for all of them
     cdef object count  # called with the sizes of the messages that it sends
     cdef bint counts
     cdef public object error  # of arithmetic: other ranks wait for the next steps, so it is raised last

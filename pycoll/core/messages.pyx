@@ -667,9 +667,11 @@ cdef class Run:
         cdef Message *message = &self.code.messages[number]
         pending.size, pending.peer, pending.tag = message.size, message.peer, self.tag
         pending.data = self.bases[message.buffer] + message.start
+        if message.outgoing and self.sent != NULL:
+            pending.size = self.sent[message.peer]
         if message.outgoing and self.counts and not (number < self.code.synchronizing and self.mailboxes.near):
             with gil:
-                self.count(message.size)
+                self.count(pending.size)
         self.mailboxes.begin(pending, message.outgoing)
         return 0
 

@@ -8,6 +8,7 @@ segments follow in others.  No Python code runs meanwhile, so ranks pack their o
 """
 
 cimport numpy as np
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.number cimport PyNumber_Add
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -64,6 +65,7 @@ cdef enum:  # what a collective does with objects: bits
     REDUCE = ROOT_READS | COMBINES
     ALLREDUCE = COMBINES
 cdef dict NAMES = {BCAST: "bcast", SCATTER: "scatter", GATHER: "gather", ALLGATHER: "allgather", ALLTOALL: "alltoall"}
+cdef dict STRAIGHT = {GATHER: "naive", SCATTER: "naive", ALLTOALL: "naive"}  # the algorithms by which entries go there
 cdef object ADD = MPI.SUM
 cdef object NOTHING = Parcel(b"", [])
 BEGUN = object()
@@ -515,8 +517,9 @@ cdef class ObjectSlots(ObjectCollectives):
 cdef class ObjectMessages(ObjectCollectives):
     """The collectives of objects in messages.
 
-    Entries have 128 bytes.  Where all ranks read them, they become longer, so that objects need one collective if the last
-    two calls had objects of this length.
+    Where all ranks read all entries, these have 128 bytes, and become longer, so that objects need one collective if the
+    last two calls had objects of this length.  Others go straight to their readers, which do not have to know how long
+    they are.
 
     Parameters
     ----------
@@ -535,13 +538,21 @@ cdef class ObjectMessages(ObjectCollectives):
     cdef np.ndarray arrived, received, all  # the same for those that it receives
     cdef Py_ssize_t needed[KINDS]  # bytes of an entry that the last collective of each kind needed
     cdef Py_ssize_t expected[KINDS]  # bytes of an entry in the next one
+    cdef np.npy_intp *sent  # bytes of the entry for each rank, if entries go straight there
 
     def __cinit__(self, int rank, int size, others, channel, dict numbers):
         self.front, self.channel, self.numbers = channel.front, channel, {what: numbers[name, False] for what, name in NAMES.items()}
         cdef int what
-        self.room, self.least = SENT, size * SENT
+        self.room = max(<Py_ssize_t>SENT, min(<Py_ssize_t>MOST_SENT, MOST_GATHERED // size // STEP * STEP))
+        self.least = SENT
         for what in range(KINDS):
-            self.expected[what] = SENT
+            self.expected[what] = self.room if what in STRAIGHT else SENT
+        self.sent = <np.npy_intp *>PyMem_Calloc(size, sizeof(np.npy_intp))
+        if self.sent == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        PyMem_Free(self.sent)
 
     cdef int begin_call(self, int what) except -1:
         ObjectCollectives.begin_call(self, what)
@@ -574,8 +585,11 @@ cdef class ObjectMessages(ObjectCollectives):
         else:
             send = self.own if what & EACH else self.one
             recv = self.all if reads or what & COMBINES else None
-        if not self.ran(self.numbers[collective], send, recv, root):
-            self.undisturbed(self.others.exchange, (NAMES[collective], send, recv, root))
+        if what in STRAIGHT:
+            for other in range(self.size if count else 0):
+                self.sent[other] = HEAD + self.outgoing(other, each if count > 1 else 0).size
+        if not self.ran(self.numbers[collective], STRAIGHT.get(what), send, recv, root):
+            self.undisturbed(self.others.exchange, (NAMES[collective], STRAIGHT.get(what), send, recv, root))
         entries = <char *>np.PyArray_DATA(holds)
         self.same_arrays = arrays
         if arrays:
@@ -593,9 +607,11 @@ cdef class ObjectMessages(ObjectCollectives):
             self.follow(GATHER if what == REDUCE else collective, count, root, found)
         return found if reads else None
 
-    cdef bint ran(self, number, send, recv, root) except -1:
+    cdef bint ran(self, number, algorithm, send, recv, root) except -1:
         """Run a collective by the plan of the front; the exception of a signal handler is raised later."""
         try:
+            if algorithm is not None:
+                return self.front.run_shortened(number, algorithm, send, recv, root, <size_t>self.sent)
             return self.front.run(number, None, send, recv, None, root)
         except BaseException as error:
             if isinstance(error, (MPI.Exception, MemoryError)) or self.channel.broken:
@@ -607,7 +623,7 @@ cdef class ObjectMessages(ObjectCollectives):
     cdef int begin_messages(self, Py_ssize_t each) except -1:
         """Have views of memory for entries of so many bytes."""
         if self.one is None or self.viewed is not self.memory or self.one.size != each:
-            self.viewed, self.one, self.own = self.memory, self.memory[:each], self.memory[: self.size * SENT]
+            self.viewed, self.one, self.own = self.memory, self.memory[:each], self.memory[: self.size * each]
         if self.arrived is None or self.arrived.size < self.size * each:
             self.arrived = zeros(self.size * each, uint8)
             self.all = None
