@@ -32,6 +32,7 @@ cdef extern from "numpy/arrayobject.h":
 cdef enum:  # kinds of values
     NOTHING, FALSE, TRUE, INTEGER, REAL, COMPLEX, TEXT, BYTES, SCALAR, ARRAY, TUPLE, LIST, DICT
 cdef enum:
+    SHORT = 64  # added to a kind if one byte has the number that follows
     HALF = 23  # the number of this type in NumPy
     WIDEST = 32  # bytes of a number
     DEEPEST = 8  # levels of tuples, lists and dictionaries
@@ -53,12 +54,23 @@ for number in range(HALF + 1):
 
 
 cdef inline char *put_number(char *to, char kind, int64_t number) noexcept:
+    """Write a kind and a number, which has one byte if that is enough."""
+    if -128 <= number < 128:
+        to[0], to[1] = kind | SHORT, <char>number
+        return to + 2
     to[0] = kind
     memcpy(to + 1, &number, 8)
     return to + 9
 
 
-cdef inline int64_t take_number(char **at) noexcept:
+cdef inline int64_t take_number(char **at, char kind) noexcept:
+    if not kind & SHORT:
+        return take_word(at)
+    at[0] += 1
+    return <signed char>at[0][-1]
+
+
+cdef inline int64_t take_word(char **at) noexcept:
     cdef int64_t number
     memcpy(&number, at[0], 8)
     at[0] += 8
@@ -195,8 +207,8 @@ cdef object decoded(char **at):
         memcpy(parts, at[0], 8)
         at[0] += 8
         return PyFloat_FromDouble(parts[0])
-    if kind == INTEGER:
-        return <long long>take_number(at)
+    if kind & ~SHORT == INTEGER:
+        return <long long>take_number(at, kind)
     if kind == NOTHING:
         return None
     if kind == TRUE or kind == FALSE:
@@ -211,7 +223,8 @@ cdef object decoded(char **at):
         return scalar
     if kind == ARRAY:
         return taken_array(at)
-    size = take_number(at)
+    size = take_number(at, kind)
+    kind &= ~SHORT
     if kind == TUPLE:
         return tuple(taken_items(at, size))
     if kind == LIST:
@@ -236,12 +249,12 @@ cdef dict taken_dict(char **at, Py_ssize_t count):
 
 cdef np.ndarray taken_array(char **at):
     cdef np.npy_intp shape[MOST_DIMENSIONS]
-    cdef int i, type_num = at[0][0], ndim
+    cdef int i, type_num = at[0][0] & ~SHORT, ndim
     cdef np.ndarray array
     at[0] += 1
-    ndim = take_number(at)
+    ndim = take_number(at, at[0][-1])
     for i in range(ndim):
-        shape[i] = take_number(at)
+        shape[i] = take_word(at)
     array = np.PyArray_SimpleNew(ndim, shape, type_num)
     memcpy(np.PyArray_DATA(array), at[0], np.PyArray_NBYTES(array))
     at[0] += np.PyArray_NBYTES(array)
