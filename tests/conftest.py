@@ -39,7 +39,9 @@ hypothesis.settings.load_profile("pycoll")
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--minutes", type=float, help="skip tests after this time; slow ones come last, in an order that depends on the commit"
+        "--minutes",
+        type=float,
+        help="skip tests after this time; slow ones come last, in an order that the commit decides",
     )
 
 

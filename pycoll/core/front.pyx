@@ -28,6 +28,7 @@ from .not_built import MISSED
 
 from sys import modules
 
+from mpi4py import MPI
 from numpy import dtype, empty, integer
 
 np.import_array()
@@ -82,7 +83,8 @@ cdef int datatype_count = 0
 cdef PyObject *in_place_constant = NULL
 cdef int formats[128]  # one more than the type in NumPy, by the character of the buffer protocol; 0 for others
 cdef object datatype_class  # that of MPI
-cdef object array_type = None  # array.array, if the program has imported it
+cdef set plain_types = {bytearray, bytes, memoryview, MPI.buffer}  # of memory with the buffer protocol
+cdef dict later_types = {"array": "array", "mmap": "mmap"}  # the same, if the program has imported their modules
 cdef object tensor_type = None  # torch.Tensor
 for character in "?bBhHiIlLqQefdgFDG":
     formats[<int>ord(character)] = canonical(dtype(character).num) + 1
@@ -690,12 +692,12 @@ cdef inline bint read_array(int kind, np.ndarray array, bint writable, Buffer *t
 
 cdef bint read_memory(int kind, spec, bint writable, Buffer *to) except -1:
     """Read a tensor of PyTorch, or, in blocking methods, an object with the buffer protocol of a known type."""
-    global array_type, tensor_type
+    global tensor_type
     cdef Py_buffer *view = &to.view
     if tensor_type is None and "torch" in modules:
         tensor_type = getattr(modules["torch"], "Tensor", None)
-    if array_type is None and "array" in modules:
-        array_type = modules["array"].array
+    for name in [name for name in later_types if name in modules]:
+        plain_types.add(getattr(modules[name], later_types.pop(name)))
     cdef object of = type(spec)
     if of is tensor_type:
         try:
@@ -703,7 +705,7 @@ cdef bint read_memory(int kind, spec, bint writable, Buffer *to) except -1:
         except (RuntimeError, TypeError):  # on a GPU, or it has a gradient
             return False
         return read_array(kind, <np.ndarray>array, writable, to)
-    if kind != METHOD or not (of is bytearray or of is bytes or of is memoryview or of is array_type):
+    if kind != METHOD or of not in plain_types:
         return False
     try:
         PyObject_GetBuffer(spec, view, PyBUF_ANY_CONTIGUOUS | PyBUF_FORMAT | (PyBUF_WRITABLE if writable else 0))

@@ -183,9 +183,7 @@ class Objects:
         return self._run(name, array_of(array), None, root, algorithm, op)
 
     @interruptions_delayed()
-    def exchange(
-        self, result: list[object], name: str, algorithm: str | None, send: Any, recv: Any, root: int
-    ) -> None:
+    def exchange(self, result: list[object], name: str, algorithm: str | None, send: Any, recv: Any, root: int) -> None:
         """Run a collective of buffers; then `result` has one item, and meanwhile the mark that the call has begun."""
         self._check(root)
         result.append(core.BEGUN)

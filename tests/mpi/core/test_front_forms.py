@@ -1,6 +1,7 @@
 """Forms of buffers that programs pass to methods of mpi4py: after the first call, nearly all run by a plan."""
 
 import array
+import mmap
 from dataclasses import replace
 
 import mpi4py
@@ -98,6 +99,11 @@ def sent(make, root=0):
     return given
 
 
+def filled(memory, values):
+    memory[:] = values.astype("u1").tobytes()
+    return memory
+
+
 FORMS = {
     "array.array": ("Allreduce", reducing(lambda a: array.array("d", a))),
     "memoryview": ("Allreduce", reducing(memoryview)),
@@ -108,6 +114,8 @@ FORMS = {
     "user-defined operation": ("Allreduce", reducing(np.array, ADD)),
     "pairs": ("Allreduce", pairs),
     "bytearray": ("Bcast", sent(lambda a: bytearray(a.astype("u1")))),
+    "mapped memory": ("Bcast", sent(lambda a: [filled(mmap.mmap(-1, a.size), a), a.size, MPI.BYTE])),
+    "memory of MPI": ("Bcast", sent(lambda a: [filled(MPI.Alloc_mem(a.size), a), a.size, MPI.BYTE])),
     "bytes with a datatype": ("Bcast", sent(lambda a: [bytearray(a.astype("u1")), a.size, MPI.BYTE])),
     "string for a datatype": ("Bcast", sent(lambda a: [a, "d"])),
     "count and string": ("Bcast", sent(lambda a: [a, a.size - 1, "d"])),
