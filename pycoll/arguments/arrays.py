@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -60,23 +60,36 @@ def _on_host(name: str, buffer: Any, interface: dict[str, Any] | None) -> np.nda
         raise TypeError(why + (hint(buffer) or NO_PICKLE)) from None
 
 
-_BEYOND_MEMORY = ("mask", "unit", "units")  # attributes of classes or objects
+_BEYOND_MEMORY = frozenset({"mask", "unit", "units"})  # attributes of classes or objects
+
+
+def is_more_than_memory(buffer: Any) -> bool:
+    """Whether the memory of an object is not its value.
+
+    These are objects of classes that override the arithmetic of NumPy, and of subclasses of ndarray with a mask or a
+    unit.  Other subclasses, for example `numpy.matrix` and `numpy.memmap`, only view memory in another way.
+    """
+    if _class_is_more(type(buffer)):  # type: ignore[arg-type]  # classes are hashable
+        return True
+    own = getattr(buffer, "__dict__", ())  # fields of a record array are attributes too, but not here
+    return isinstance(buffer, np.ndarray) and not _BEYOND_MEMORY.isdisjoint(own)
+
+
+@lru_cache(maxsize=64)
+def _class_is_more(kind: type) -> bool:
+    """Whether this is so for all objects of a class."""
+    if getattr(kind, "__array_ufunc__", None) not in (None, np.ndarray.__array_ufunc__):
+        return True
+    return issubclass(kind, np.ndarray) and any(hasattr(kind, one) for one in _BEYOND_MEMORY)
 
 
 def _check_meaning(name: str, buffer: Any, interface: dict[str, Any] | None) -> None:
-    """Raise TypeError if the memory of an array has no meaning without a mask, a unit or arithmetic of its own.
-
-    These are the classes that override the arithmetic of NumPy, and subclasses of ndarray with a mask or a unit.  Other
-    subclasses, for example `numpy.matrix` and `numpy.memmap`, only view memory in another way.
-    """
+    """Raise TypeError if the memory of an array has no meaning without a mask, a unit or arithmetic of its own."""
     if interface is not None and interface.get("mask") is not None:
         raise TypeError(f"{name} is a masked array, which cannot be sent as memory")
-    kind = type(buffer)
-    overrides = getattr(kind, "__array_ufunc__", None) not in (None, np.ndarray.__array_ufunc__)
-    own = getattr(buffer, "__dict__", {})  # fields of a record array are attributes too, but not here
-    if overrides or (issubclass(kind, np.ndarray) and any(hasattr(kind, one) or one in own for one in _BEYOND_MEMORY)):
+    if is_more_than_memory(buffer):
         why = "whose memory alone is not its value (a mask, a unit, or arithmetic of its own)"
-        raise TypeError(f"{name} is of type {kind.__name__}, {why}; pass arrays of type numpy.ndarray")
+        raise TypeError(f"{name} is of type {type(buffer).__name__}, {why}; pass arrays of type numpy.ndarray")
 
 
 NO_PICKLE = "; pycoll functions do not pickle Python objects (use pycoll.bcast_object and the like, or numpy.array)"

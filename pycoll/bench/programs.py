@@ -53,7 +53,7 @@ def case_of(record: dict[str, Any]) -> Case | None:
     """Return the case of a record of the list; None if it is not timed here."""
     method, kind, comm = record["method"], record["type"], SAME_KIND.get(record["comm"], record["comm"])
     kind = "array" if kind == "ndarray" else kind
-    size = next((size for size in SIZES if record["bytes"] <= size), None)
+    size = next((size for size in SIZES if 0 <= record["bytes"] <= size), None)
     known = method in CALLS if kind == "buffer" else kind in OBJECT_TYPES or not kind
     call = method if kind == "buffer" else f"{method} {kind}".strip()
     return Case(comm, call, size) if known and size and comm in KINDS else None

@@ -8,7 +8,9 @@ from ..schedule.registry import Primitive
 from .slots import Slots
 
 def uses_of(primitive: Primitive) -> int: ...
-def set_constants(in_place: object, known: Sequence[tuple[MPI.Datatype, np.dtype]]) -> None: ...
+def set_constants(
+    in_place: object, known: Sequence[tuple[MPI.Datatype, np.dtype]], function: Callable[[object], bool]
+) -> None: ...
 
 class Front:
     def __init__(

@@ -85,6 +85,7 @@ cdef int formats[128]  # one more than the type in NumPy, by the character of th
 cdef object datatype_class  # that of MPI
 cdef set plain_types = {bytearray, bytes, memoryview, MPI.buffer}  # of memory with the buffer protocol
 cdef dict later_types = {"array": "array", "mmap": "mmap"}  # the same, if the program has imported their modules
+cdef object is_more_than_memory = None
 cdef object tensor_type = None  # torch.Tensor
 for character in "?bBhHiIlLqQefdgFDG":
     formats[<int>ord(character)] = canonical(dtype(character).num) + 1
@@ -108,9 +109,13 @@ def uses_of(primitive):
     return uses | (TYPES if name.endswith("alltoallw") else 0) | (NEAR if primitive.near else 0)
 
 
-def set_constants(in_place, known):
-    """Set MPI.IN_PLACE, and the predefined datatypes of MPI with their dtypes; these objects are never freed."""
-    global in_place_constant, datatype_count, datatype_class
+def set_constants(in_place, known, function):
+    """Set MPI.IN_PLACE, and the predefined datatypes of MPI with their dtypes; these objects are never freed.
+
+    `function` tells whether the memory of an object is not its value.
+    """
+    global in_place_constant, datatype_count, datatype_class, is_more_than_memory
+    is_more_than_memory = function
     in_place_constant, datatype_class = <PyObject *>in_place, type(known[0][0])
     datatype_count = 0
     for datatype, its_dtype in known[:MOST_DATATYPES]:
@@ -455,7 +460,7 @@ cdef class Front:
 
     cdef int rank_of(self, root) except -2:
         """The number of a root; -1 if it is not a rank."""
-        if (type(root) is not int and not isinstance(root, integer)) or not 0 <= root < self.size:
+        if not is_integer(root) or not 0 <= root < self.size:
             return -1
         return <int>root
 
@@ -528,7 +533,7 @@ cdef class Front:
         cdef Py_ssize_t n, type_size
         cdef int i
         cdef object last
-        if np.PyArray_CheckExact(spec):
+        if is_array(kind, spec):
             return read_array(kind, <np.ndarray>spec, writable, to) and not (about & REDUCES and to.type < 0)
         if spec is None:
             return True
@@ -541,7 +546,7 @@ cdef class Front:
         if not 2 <= n <= 4:
             return False
         last = spec[n - 1]
-        if np.PyArray_CheckExact(spec[0]):
+        if is_array(kind, spec[0]):
             if not read_array(kind, <np.ndarray>spec[0], writable, to):
                 return False
         elif not read_memory(kind, spec[0], writable, to):
@@ -578,7 +583,7 @@ cdef class Front:
                 return self.read_counts(spec[1][0]) and self.read_counts(spec[1][1])
             to.kind = COUNTED
             return type(spec[1]) is not tuple and self.read_counts(spec[1])
-        if n != 2 or type(spec[1]) is not int:
+        if n != 2 or not is_integer(spec[1]):
             return False
         if to.derived:
             if not 0 <= spec[1] <= to.nbytes:
@@ -617,7 +622,7 @@ cdef class Front:
         cdef int i
         if type(counts) is list or type(counts) is tuple:
             for one in counts:
-                if type(one) is not int:
+                if not is_integer(one):
                     return False
         else:
             if not np.PyArray_CheckExact(counts) or (<np.ndarray>counts).ndim != 1 or not np.PyArray_ISINTEGER(<np.ndarray>counts):
@@ -635,6 +640,15 @@ cdef class Front:
 
 cdef inline bint is_list(spec) noexcept:
     return type(spec) is list or type(spec) is tuple
+
+
+cdef inline bint is_integer(number):
+    return type(number) is int or isinstance(number, integer)
+
+
+cdef inline bint is_array(int kind, spec):
+    """Whether this is an array; methods also take those of subclasses that only view memory in another way."""
+    return np.PyArray_CheckExact(spec) or (kind < FUNCTION and np.PyArray_Check(spec) and not is_more_than_memory(spec))
 
 
 cdef inline object array_of(spec):

@@ -8,7 +8,7 @@ from typing import Any
 from mpi4py import MPI
 
 from .. import core
-from ..arguments.arrays import IN_PLACE
+from ..arguments.arrays import IN_PLACE, is_more_than_memory
 from ..arguments.datatypes import predefined
 from ..schedule.registry import COLLECTIVES, NEIGHBORHOODS, PRIMITIVES
 from . import native
@@ -30,7 +30,7 @@ def new_front(channel: Channel) -> core.Front | core.NoFront:
     comm = channel.comm
     if core.problem:
         return core.NoFront()
-    core.set_constants(IN_PLACE, predefined())
+    core.set_constants(IN_PLACE, predefined(), is_more_than_memory)
     incoming, outgoing, *_ = channel.topology.neighbors if channel.topology else ((), ())
     ranks = comm.rank, comm.size, len(incoming), len(outgoing)
     known = _uses(), comm, _natives(type(comm).__name__)

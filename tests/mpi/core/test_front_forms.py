@@ -99,6 +99,12 @@ def sent(make, root=0):
     return given
 
 
+class Labelled(np.ndarray):
+    """An array with an attribute of its own."""
+
+    label = "values"
+
+
 def filled(memory, values):
     memory[:] = values.astype("u1").tobytes()
     return memory
@@ -109,6 +115,9 @@ FORMS = {
     "memoryview": ("Allreduce", reducing(memoryview)),
     "memoryview of complex": ("Allreduce", reducing(lambda a: memoryview(a.astype(complex)))),
     "memoryview of bool": ("Allreduce", reducing(lambda a: memoryview(a > 9), MPI.LOR)),
+    "matrix": ("Allreduce", reducing(lambda a: np.matrix(a))),
+    "subclass": ("Bcast", sent(lambda a: [a.view(Labelled), a.size, MPI.DOUBLE])),
+    "count of NumPy": ("Bcast", sent(lambda a: [a, np.int64(a.size - 1), MPI.DOUBLE])),
     "column order": ("Allreduce", reducing(lambda a: np.asfortranarray(a.reshape(2, -1)))),
     "half": ("Allreduce", reducing(lambda a: a.astype("f2"))),
     "user-defined operation": ("Allreduce", reducing(np.array, ADD)),
