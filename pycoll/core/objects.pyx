@@ -517,9 +517,9 @@ cdef class ObjectSlots(ObjectCollectives):
 cdef class ObjectMessages(ObjectCollectives):
     """The collectives of objects in messages.
 
-    Where all ranks read all entries, these have 128 bytes, and become longer, so that objects need one collective if the
-    last two calls had objects of this length.  Others go straight to their readers, which do not have to know how long
-    they are.
+    Where all ranks read the same entries, these have 128 bytes, and become longer, so that objects need one collective if
+    the last two calls had objects of this length.  Other entries go straight to their readers, which do not have to know
+    how long they are.
 
     Parameters
     ----------
