@@ -4,6 +4,7 @@ Other metadata is in setup.cfg.
 """
 
 import configparser
+import os
 import re
 from pathlib import Path
 
@@ -15,6 +16,11 @@ from setuptools.command.build_ext import build_ext
 
 class BuildCore(build_ext):
     """Builds the core; `python` in the checkout imports the package there, so the core is copied there too."""
+
+    def finalize_options(self):
+        """Compile on all cores."""
+        super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
 
     def run(self):
         """Build all extensions that the compiler can build."""
