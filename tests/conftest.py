@@ -70,9 +70,11 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.slow)
     if config.getoption("--minutes") is not None:
         commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, cwd=Path(__file__).parent).stdout
-        slow = [item for item in items if item.get_closest_marker("slow")]
-        slow.sort(key=lambda item: hashlib.sha256(commit + bytes(item.path)).digest())
-        items[:] = [item for item in items if item not in slow] + slow
+        items.sort(
+            key=lambda item: (
+                hashlib.sha256(commit + bytes(item.path)).digest() if item.get_closest_marker("slow") else b""
+            )
+        )
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -87,6 +87,7 @@ NAMED = {
     "e f",
 )
 Arguments = tuple[Any, ...]
+FLOAT = 9  # bytes in a pickle
 OBJECT_TYPES: dict[str, Callable[[int], Any]] = {  # Python objects with about this number of bytes, if they have parts
     "NoneType": lambda size: None,
     "bool": lambda size: True,
@@ -101,7 +102,6 @@ OBJECT_TYPES: dict[str, Callable[[int], Any]] = {  # Python objects with about t
     "array": lambda size: np.ones(max(1, size // 4), np.float32),
     "{array}": lambda size: {"array": np.ones(max(1, size // 4), np.float32)},
 }
-FLOAT = 9  # bytes in a pickle
 OBJECTS = [
     *(
         "allreduce float",
