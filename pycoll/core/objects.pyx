@@ -65,7 +65,6 @@ cdef enum:  # what a collective does with objects: bits
     REDUCE = ROOT_READS | COMBINES
     ALLREDUCE = COMBINES
 cdef dict NAMES = {BCAST: "bcast", SCATTER: "scatter", GATHER: "gather", ALLGATHER: "allgather", ALLTOALL: "alltoall"}
-cdef dict STRAIGHT = {GATHER: "naive", SCATTER: "naive", ALLTOALL: "naive"}  # the algorithms by which entries go there
 cdef object ADD = MPI.SUM
 cdef object NOTHING = Parcel(b"", [])
 BEGUN = object()
@@ -546,7 +545,7 @@ cdef class ObjectMessages(ObjectCollectives):
         self.room = max(<Py_ssize_t>SENT, min(<Py_ssize_t>MOST_SENT, MOST_GATHERED // size // STEP * STEP))
         self.least = SENT
         for what in range(KINDS):
-            self.expected[what] = self.room if what in STRAIGHT else SENT
+            self.expected[what] = self.room if goes_straight(what) else SENT
         self.sent = <np.npy_intp *>PyMem_Calloc(size, sizeof(np.npy_intp))
         if self.sent == NULL:
             raise MemoryError
@@ -585,11 +584,13 @@ cdef class ObjectMessages(ObjectCollectives):
         else:
             send = self.own if what & EACH else self.one
             recv = self.all if reads or what & COMBINES else None
-        if what in STRAIGHT:
+        algorithm = None
+        if goes_straight(what):
+            algorithm = "naive"
             for other in range(self.size if count else 0):
                 self.sent[other] = HEAD + self.outgoing(other, each if count > 1 else 0).size
-        if not self.ran(self.numbers[collective], STRAIGHT.get(what), send, recv, root):
-            self.undisturbed(self.others.exchange, (NAMES[collective], STRAIGHT.get(what), send, recv, root))
+        if not self.ran(self.numbers[collective], algorithm, send, recv, root):
+            self.undisturbed(self.others.exchange, (NAMES[collective], algorithm, send, recv, root))
         entries = <char *>np.PyArray_DATA(holds)
         self.same_arrays = arrays
         if arrays:
@@ -659,6 +660,11 @@ cdef class ObjectMessages(ObjectCollectives):
                     self.error = error
             if result:
                 return result[0]
+
+
+cdef inline bint goes_straight(int what) noexcept:
+    """Whether entries are of use to one rank each, so that they can have different lengths."""
+    return what & EACH or what == GATHER
 
 
 cdef inline bint is_parcel(one) noexcept:
