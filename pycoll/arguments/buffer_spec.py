@@ -300,8 +300,8 @@ def _packed_on_device(
     return BufferView(array, extents, None, [gather], [scatter, *finishing(array)])
 
 
-def read_view_w(name: str, spec: Any, blocks: int, writable: bool) -> BufferView:
-    """Read a buffer of alltoallw, with a datatype for each block: ``[buf, counts, displs, types]``."""
+def parse_w(spec: Any, blocks: int) -> tuple[Any, list[int], list[int], list[MPI.Datatype]]:
+    """The items of a buffer of alltoallw, with a datatype for each block: ``[buf, counts, displs, types]``."""
     if not isinstance(spec, list | tuple) or not 2 <= len(spec) <= 4:
         raise ValueError("message: expecting 2 to 4 items")
     buffer, *middle, types = spec
@@ -313,10 +313,15 @@ def read_view_w(name: str, spec: Any, blocks: int, writable: bool) -> BufferView
     counts, displs = counts_array("counts", counts, blocks), counts_array("displs", displs, blocks)
     if len(types) != blocks:
         raise ValueError(f"types has {len(types)} entries, expecting {blocks} items, one for each rank")
+    return buffer, counts, displs, [_datatype(given) or MPI.BYTE for given in types]
+
+
+def read_view_w(name: str, spec: Any, blocks: int, writable: bool) -> BufferView:
+    """Read a buffer of alltoallw."""
+    buffer, *listed = parse_w(spec, blocks)
     array: Any = buffer if buffer is MPI.BOTTOM else memory(name, buffer, writable)
     views = []
-    for count, displ, given in zip(counts, displs, types):
-        datatype = _datatype(given) or MPI.BYTE
+    for count, displ, datatype in zip(*listed):
         if buffer is not MPI.BOTTOM:
             _check_fits(name, array.size - displ, count, 0, datatype.extent, datatype)
         if buffer is not MPI.BOTTOM and is_dense(datatype):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from mpi4py import MPI
 
 from .. import core
+from ..arguments.buffer_spec import parse_w
 from ..arguments.check_buffers import CheckedBuffers
 from ..arguments.ops import Operation
 from ..compiler.program import Collective, Step
@@ -17,6 +20,7 @@ from . import native
 _REDUCTION, _EXCHANGE = "send recv count type op comm", "send count type recv count type comm"
 _GATHER_TO_ALL = "send sendcount type recv recvcounts recvdispls type comm"
 _ALL_TO_ALL = "send sendcounts senddispls type recv recvcounts recvdispls type comm"
+_WITH_TYPES = "send sendcounts senddispls sendtypes recv recvcounts recvdispls recvtypes comm"
 _ARGUMENTS = {
     "Barrier": "comm",
     "Bcast": "recv count type root comm",
@@ -29,8 +33,10 @@ _ARGUMENTS = {
     "Gatherv": "send sendcount type recv recvcounts recvdispls type root comm",
     **dict.fromkeys(("Allgatherv", "Neighbor_allgatherv"), _GATHER_TO_ALL),
     **dict.fromkeys(("Alltoallv", "Neighbor_alltoallv"), _ALL_TO_ALL),
+    **dict.fromkeys(("Alltoallw", "Neighbor_alltoallw"), _WITH_TYPES),
 }
 _WORD, _MOST = (1 << 64) - 1, np.iinfo(np.intc).max
+_HANDLE = np.dtype(f"u{MPI._sizeof(MPI.Datatype)}")
 
 
 def native_call(
@@ -39,28 +45,53 @@ def native_call(
     """The native collective on buffers like these, at any addresses; None if only mpi4py can call it."""
     assert isinstance(step, Collective)
     name = native.function_name(step.primitive, step.sends is not None)
-    arguments, function = _ARGUMENTS.get(name, "").split(), native.function_at(f"MPI_{name}")
     values = _counts(step, buffers, 1 if operation is None else buffers.dtype.itemsize)
     at_start = all(extents[0][0] == 0 for extents in (step.sends, step.recvs) if extents and len(extents) == 1)
-    if not (arguments and function and at_start) or max(map(np.max, values.values())) > _MOST:
+    if not at_start or max(map(np.max, values.values())) > _MOST:
         return None
     arrays = {key: value.astype(np.intc) for key, value in values.items() if key.endswith("s")}
-    words = {key: array.ctypes.data for key, array in arrays.items()}
-    words |= {key: int(value) for key, value in values.items() if key not in arrays}
-    words |= {"send": 0, "recv": 0, "root": step.root, "comm": MPI._handleof(comm)}
+    words = {key: int(value) for key, value in values.items() if key not in arrays}
+    words |= {"root": step.root, "op": operation.handle if operation else 0}
     words["type"] = MPI._handleof(native.datatype(buffers.dtype) if operation else MPI.BYTE)
-    words["op"] = operation.handle if operation else 0
+    given = {side: 0 for side in ("send", "recv") if getattr(buffers, side) is None}  # the others are arguments
     if name == "Exscan" and buffers.recv is None:  # rank 0 receives nothing, but MPI wants a buffer
-        arrays["recv"] = np.empty(buffers.count * buffers.dtype.itemsize, np.uint8)
-        words["recv"] = arrays["recv"].ctypes.data
-    given = {"send": buffers.send is not None, "recv": buffers.recv is not None}
+        arrays["unused"] = np.empty(buffers.count * buffers.dtype.itemsize, np.uint8)
+        given["recv"] = arrays["unused"].ctypes.data
     if buffers.in_place and name != "Bcast":
         primitive = COLLECTIVES[step.primitive]
-        side = "recv" if primitive.takes_all and primitive.rooted else "send"
-        words[side], given[side] = int(MPI.IN_PLACE), False
-    places = [arguments.index(side) if there and side in arguments else -1 for side, there in given.items()]
-    listed = [words[argument] & _WORD for argument in arguments]
-    return core.MpiCall(function, listed, places[0], places[1], native.error_of, arrays)
+        given["recv" if primitive.takes_all and primitive.rooted else "send"] = int(MPI.IN_PLACE)
+    return _made(comm, name, words | given, arrays)
+
+
+def native_call_w(comm: MPI.Intracomm, primitive: str, sendbuf: Any, recvbuf: Any) -> core.MpiCall | None:
+    """The same, with the counts, displacements and datatypes of buffers that were checked."""
+    words, arrays = dict[str, int](), dict[str, np.ndarray]()
+    for side, spec in (("send", sendbuf), ("recv", recvbuf)):
+        if spec is MPI.IN_PLACE:
+            words[side] = int(MPI.IN_PLACE)
+            continue
+        if not isinstance(spec, list | tuple):
+            return None
+        _, counts, displs, types = parse_w(spec, len(spec[-1]))
+        displacement = np.intp if COLLECTIVES[primitive].near else np.intc  # as in MPI
+        if max(*counts, 0) > _MOST or max(*displs, 0) > np.iinfo(displacement).max:
+            return None
+        arrays |= {f"{side}counts": np.array(counts, np.intc), f"{side}displs": np.array(displs, displacement)}
+        handles = [MPI._handleof(datatype) & _WORD for datatype in types]
+        arrays[f"{side}types"] = np.array(handles, np.uint64).astype(_HANDLE)
+    return _made(comm, native.function_name(primitive), words, arrays)
+
+
+def _made(comm: MPI.Intracomm, name: str, words: dict[str, int], arrays: dict[str, np.ndarray]) -> core.MpiCall | None:
+    """A call whose arguments are these words and the addresses of arrays; the others are those of the buffers."""
+    function = native.function_at(f"MPI_{name}")
+    if not function:
+        return None
+    arguments = _ARGUMENTS[name].split()
+    words = {key: array.ctypes.data for key, array in arrays.items()} | words | {"comm": MPI._handleof(comm)}
+    send, recv = (arguments.index(side) if side in arguments and side not in words else -1 for side in ("send", "recv"))
+    listed = [words.get(argument, 0) & _WORD for argument in arguments]
+    return core.MpiCall(function, listed, send, recv, native.error_of, arrays)
 
 
 def _counts(step: Collective, buffers: CheckedBuffers, itemsize: int) -> dict[str, np.ndarray]:

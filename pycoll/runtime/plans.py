@@ -12,6 +12,7 @@ from ..arguments.mpi_arguments import read
 from ..arguments.ops import CONSTANTS
 from ..base import settings
 from ..compiler.program import BLOCKING
+from ..selection.rules import PACKED
 from . import slots
 from .calls import Call, Prepared
 from .channel import KEPT_SCRATCH
@@ -38,19 +39,19 @@ def remember(prepared: Prepared, call: Call) -> None:
     number = NUMBERS[call.primitive, call.recvcounts is not None]
     kind = (call.form == "nonblocking") + 2 * (not method)
     given = call.algorithm, call.sendbuf, call.recvbuf, call.op, call.root, call.recvcounts
-    addresses = address(buffers.send), address(buffers.recv)
-    channel.front.remember(number, kind, *given, *addresses, prepared, partial(runner, prepared, call.op), allocates)
+    addresses = (address(buffers.send), address(buffers.recv)) if prepared.simple else (0, 0)
+    channel.front.remember(number, kind, *given, *addresses, prepared, partial(runner, prepared, call), allocates)
 
 
-def runner(prepared: Prepared, op: object, method: bool) -> Runner | None:
+def runner(prepared: Prepared, call: Call, method: bool) -> Runner | None:
     """What runs calls like this one on other buffers; None if each call is to be checked.
 
     Parameters
     ----------
     prepared : Prepared
         The call.
-    op : object
-        The operation as the caller passed it.
+    call : Call
+        Its arguments as the caller passed them.
     method : bool
         Whether MPI takes the arguments as the caller passed them.
 
@@ -68,7 +69,7 @@ def runner(prepared: Prepared, op: object, method: bool) -> Runner | None:
         For collectives of MPI on the arguments of the caller, for example with datatypes that MPI has to pack.
     """
     if prepared.native:
-        return None if TOLERANT else _native_runner(prepared, op, method)  # an error may mean that ranks have failed
+        return None if TOLERANT else _native_runner(prepared, call, method)  # an error may mean that ranks have failed
     if not prepared.simple or prepared.buffers.memory is not HOST:
         return None
     if prepared.bind.form == "nonblocking":
@@ -81,12 +82,16 @@ def runner(prepared: Prepared, op: object, method: bool) -> Runner | None:
     return prepared.anywhere.bound(BLOCKING) if prepared.lowered.scratch <= KEPT_SCRATCH else None
 
 
-def _native_runner(prepared: Prepared, op: object, method: bool) -> Runner | None:
+def _native_runner(prepared: Prepared, call: Call, method: bool) -> Runner | None:
     found: Runner | None = None
-    if prepared.simple and prepared.buffers.memory is HOST and prepared.bind.form == "blocking":
-        from .native_call import native_call  # programs on one host rarely need it
+    if prepared.buffers.memory is HOST and call.form == "blocking":
+        from .native_call import native_call, native_call_w  # programs on one host rarely need it
 
-        found = native_call(prepared.channel.comm, prepared.program().steps[0], prepared.buffers, prepared.operation)
-    if not found and method and (prepared.operation is None or id(op) in CONSTANTS):  # MPI knows no names
+        comm = prepared.channel.comm
+        if call.primitive in PACKED:
+            found = native_call_w(comm, call.primitive, call.sendbuf, call.recvbuf)
+        elif prepared.simple:
+            found = native_call(comm, prepared.program().steps[0], prepared.buffers, prepared.operation)
+    if not found and method and (prepared.operation is None or id(call.op) in CONSTANTS):  # MPI knows no names
         return "native"
     return found

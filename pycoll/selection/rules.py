@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 KIB = 1024
+MIB = 1024 * KIB
 UNLIMITED = 1 << 62
 CHAIN = 16  # the most ranks for rules with a chain, whose time grows with their number; measured on up to 8
 PACKED = frozenset({"alltoallw", "neighbor_alltoallw"})
@@ -36,16 +37,22 @@ def choose(primitive: str, nbytes: int, size: int, commutative: bool = True, hos
     return _RULES[primitive](nbytes, size)
 
 
-def slots_up_to(primitive: str, library: str = "", size: int = 2) -> int:
+def slots_up_to(primitive: str, size: int = 2) -> int:
     """The largest size, counted as in `choose`, of calls inside a host that run through shared memory.
 
-    Reductions of all sizes do.  Long blocks that are only moved cross the caches twice through slots; MPI copies them
-    once, but ranks that need the same block wait for each other.  The limits were measured with both MPI wheels.
+    Reductions of all sizes do.  Blocks that are only moved are copied twice in slots; a message of a long block is
+    copied once, but ranks that need the same block wait for each other.  The limits are the best ones in the mean of
+    many runs with both MPI wheels, because times depend on where the pages of a process are.
     """
-    if primitive == "reduce" and library.startswith("Open MPI"):  # in a tree, without the result on other ranks
-        return 16 * KIB
-    limit = _SLOTS.get(primitive, UNLIMITED)
-    return max(limit, 1024 * KIB) if size > 2 and primitive in _FOR_ALL else limit
+    return (size > 2 and _SLOTS_OF_MANY.get(primitive)) or _SLOTS.get(primitive, UNLIMITED)
+
+
+def fits_slots(primitive: str, nbytes: int, size: int) -> bool:
+    """Whether calls of this size, counted as in `choose`, run through shared memory inside a host.
+
+    Between two ranks, the broadcast of a block that fits no cache does as well: both ranks copy at the same time.
+    """
+    return nbytes <= slots_up_to(primitive, size) or (primitive == "bcast" and MIB <= nbytes <= 4 * MIB)
 
 
 def native_up_to(primitive: str, library: str = "", size: int = 2, hosts: int = 1) -> int:
@@ -93,7 +100,7 @@ def _allreduce(nbytes: int, size: int) -> str:
     if nbytes <= (128 if size == 2 else 64) * KIB:
         return "recursive_doubling"
     power_of_two = size & (size - 1) == 0
-    return "rabenseifner" if nbytes <= 4096 * KIB and power_of_two and size > 2 else "ring"
+    return "rabenseifner" if nbytes <= 4 * MIB and power_of_two and size > 2 else "ring"
 
 
 def _reduce_scatter(nbytes: int, size: int) -> str:
@@ -144,15 +151,16 @@ _NATIVE = {
     **dict.fromkeys(("reduce", "allreduce", "reduce_scatter", "scan", "exscan"), 8 * KIB),
     "scatter": 64 * KIB,
     **dict.fromkeys(("gather", "allgather", "alltoall"), 512 * KIB),
-    "bcast": 1024 * KIB,
+    "bcast": MIB,
 }
-_FOR_ALL = ("bcast", "allgather", "allgatherv")
 _SLOTS = {
-    **dict.fromkeys(_FOR_ALL, 128 * KIB),
-    "alltoall": 256 * KIB,
-    **dict.fromkeys(("neighbor_alltoall", "neighbor_allgather"), 512 * KIB),
-    **dict.fromkeys(("scatter", "gather"), 4096 * KIB),
+    "bcast": 16 * KIB,
+    **dict.fromkeys(("scatter", "neighbor_alltoall", "neighbor_allgather"), 32 * KIB),
+    "alltoall": 64 * KIB,
+    "gather": 256 * KIB,
+    **dict.fromkeys(("allgather", "allgatherv"), 4 * MIB),
 }
+_SLOTS_OF_MANY = {"bcast": 4 * MIB, **dict.fromkeys(("gather", "allgather", "allgatherv"), MIB)}  # more than two ranks
 # measured on four hosts with one and two ranks each, on links of 100 Mbit/s
 _NATIVE_BETWEEN_HOSTS = {
     "MPICH": {**dict.fromkeys(("allgather", "reduce_scatter", "scan", "exscan"), 512), "reduce": 32 * KIB},

@@ -124,6 +124,30 @@ def test_alltoallw_from_bottom():
     check("Alltoallw", make, FORMS)
 
 
+@pytest.mark.parametrize("neighbors", [False, True])
+def test_alltoallw_of_mpi_on_other_buffers(neighbors):
+    """Later calls of a kind have other buffers; calls with other counts, or with a freed datatype, are another kind."""
+    comm = pycoll.Comm(WORLD.Create_cart([SIZE], [True]))
+    blocks = 2 if neighbors else SIZE
+    ours, theirs = (
+        getattr(communicator, "Neighbor_alltoallw" if neighbors else "Alltoallw")
+        for communicator in (comm, MPI.Cartcomm(comm))
+    )
+    types = [INT.Create_vector(2, 1, 2).Commit() for _ in range(blocks)]
+    displs = [12 * block for block in range(blocks)]
+    for number, count in enumerate([1, 1, 1, 0, 1]):
+        send, counts = np.arange(3 * blocks, dtype=np.intc) + 100 * RANK + 1000 * number, [count] * blocks
+        received = np.full((2, 3 * blocks), -1, np.intc)
+        ours([send, counts, displs, types], [received[0], counts, displs, types], algorithm="native")
+        theirs([send, counts, displs, types], [received[1], counts, displs, types])
+        np.testing.assert_array_equal(*received)
+        assert (received[0] != -1).sum() == 2 * blocks * count
+    types[-1].Free()
+    with pytest.raises(MPI.Exception):
+        ours([send, counts, displs, types], [received[0], counts, displs, types], algorithm="native")
+    comm.Free()
+
+
 def test_columns_become_rows():
     """The extent of a column is one number, so that consecutive elements interleave."""
     column = INT.Create_vector(3, 1, SIZE).Create_resized(0, 4).Commit()

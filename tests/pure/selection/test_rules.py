@@ -57,3 +57,9 @@ def test_slots_serve_calls_that_cannot_use_registered_buffers(registered):
         key = SelectionKey("allreduce", nbytes, registered=registered, slots=True, near=True)
         choice = select(None, key, CommFacts((0, 0)), Choices(), None)
         assert choice.slots == (not registered or nbytes < REGISTERED_FROM)
+
+
+def test_slots_serve_long_broadcasts_of_two_ranks_only_beyond_the_caches():
+    for nbytes, slots in ((8, True), (1 << 16, False), (1 << 20, True), (1 << 22, True), (1 << 24, False)):
+        key = SelectionKey("bcast", nbytes, slots=True, near=True)
+        assert select(None, key, CommFacts((0, 0)), Choices(), None).slots == slots
