@@ -37,6 +37,8 @@ BCAST, SCATTER, GATHER, REDUCE, ALLGATHER, ALLREDUCE, REDUCE_SCATTER, ALLTOALL, 
 SCAN, EXSCAN, SCATTERV, GATHERV, ALLGATHERV, ALLTOALLV, ALLTOALLW, REDUCE_SCATTER_COUNTS = range(9, 17)
 NEIGHBOR_ALLGATHER, NEIGHBOR_ALLGATHERV, NEIGHBOR_ALLTOALL, NEIGHBOR_ALLTOALLV, NEIGHBOR_ALLTOALLW = range(17, 22)
 
+_ARGUMENTS = ("sendbuf", "recvbuf", "op", "root", "algorithm", "recvcounts")
+
 
 class Calls(DeviceMessages):
     """A communicator with the front of its channel, and the uncached path of each form of a call."""
@@ -73,42 +75,26 @@ class Calls(DeviceMessages):
             if type(begun) is CoreTask:
                 return begun
             return keeping(begun, (sendbuf, recvbuf))  # type: ignore[return-value]  # it has the same methods
-        method = METHODS[number]
-        with interruptions_delayed():  # an interruption must not separate the two collectives
-            if recvcounts is None and method == "Reduce_scatter":
-                recvcounts = counts_exchanged(self, sendbuf, recvbuf)
-            given = {"sendbuf": sendbuf, "recvbuf": recvbuf, "op": op, "root": root, "algorithm": algorithm}
-            request: Request = self._begin(start, method, f"I{method.lower()}", given | {"recvcounts": recvcounts})
-            return request
+        request: Request = self._begin(number, None, sendbuf, recvbuf, op, root, algorithm, recvcounts)
+        return request
 
-    def _initialize(
-        self,
-        number: int,
-        info: MPI.Info,
-        sendbuf: Any,
-        recvbuf: Any,
-        op: Any,
-        root: Any,
-        algorithm: Any,
-        recvcounts: Any = None,
-    ) -> Persistent:
+    def _initialize(self, number: int, info: MPI.Info, *arguments: Any) -> Persistent:
         """Create the request of the persistent form of a method."""
-        method = METHODS[number]
         if not isinstance(info, MPI.Info):
             raise TypeError(f"info must be an MPI.Info, not {info!r}")
-        with interruptions_delayed():
-            if recvcounts is None and method == "Reduce_scatter":
-                recvcounts = counts_exchanged(self, sendbuf, recvbuf)
-            given = {"sendbuf": sendbuf, "recvbuf": recvbuf, "op": op, "root": root, "algorithm": algorithm}
-            given["recvcounts"] = recvcounts
-            persistent: Persistent = self._begin(initialize, method, f"{method}_init", given, info)
-            return persistent
+        persistent: Persistent = self._begin(number, info, *arguments)
+        return persistent
 
-    def _begin(self, begin: Any, method: str, name: str, given: dict[str, Any], info: MPI.Info | None = None) -> Any:
-        primitive = primitive_called(method)
-        to_mpi = given | {"buf": given["recvbuf"]} | ({"info": info} if info else {})
+    @interruptions_delayed()  # an interruption must not separate the two collectives
+    def _begin(self, number: int, info: MPI.Info | None, *arguments: Any) -> Any:
+        """Create a request; the arguments are those of `_run`."""
+        method, given = METHODS[number], dict(zip(_ARGUMENTS, arguments))
+        if given.get("recvcounts") is None and method == "Reduce_scatter":
+            given["recvcounts"] = counts_exchanged(self, given["sendbuf"], given["recvbuf"])
+        primitive, to_mpi = primitive_called(method), given | {"buf": given["recvbuf"], "info": info}
+        begin, name = (start, f"I{method.lower()}") if info is None else (initialize, f"{method}_init")
         try:
-            if begin is start and is_new(self):
+            if info is None and is_new(self):
                 check_communicator(self)
                 if _left_to_mpi(Call(primitive, self, **given, read=read, form="nonblocking")):
                     return native(self, name, "the first collective on a communicator, and nonblocking", to_mpi)

@@ -10,27 +10,8 @@ from mpi4py import MPI
 
 from ..arguments.ops import OpName
 from ..runtime.interruptions import interruptions_delayed
-from .comm_calls import (
-    ALLGATHER,
-    ALLGATHERV,
-    ALLREDUCE,
-    ALLTOALL,
-    ALLTOALLV,
-    ALLTOALLW,
-    BARRIER,
-    BCAST,
-    EXSCAN,
-    GATHER,
-    GATHERV,
-    REDUCE,
-    REDUCE_SCATTER,
-    REDUCE_SCATTER_COUNTS,
-    SCAN,
-    SCATTER,
-    SCATTERV,
-    Calls,
-    counts_exchanged,
-)
+from . import comm_calls as calls
+from .comm_calls import Calls, counts_exchanged
 from .comm_messages import packed_view
 
 if TYPE_CHECKING:
@@ -48,8 +29,8 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.barrier`, or "native"; by default, pycoll chooses one.
         """
-        if not self._front.run(BARRIER, algorithm, None, None, None, 0):
-            self._run(BARRIER, None, None, None, 0, algorithm)
+        if not self._front.run(calls.BARRIER, algorithm, None, None, None, 0):
+            self._run(calls.BARRIER, None, None, None, 0, algorithm)
 
     def Bcast(self, buf: Any, root: int = 0, *, algorithm: names.Bcast | None = None) -> None:
         """Copy `buf` from the root to all ranks, as in mpi4py.
@@ -63,8 +44,8 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.bcast`, or "native"; by default, pycoll chooses one.
         """
-        if not self._front.run(BCAST, algorithm, None, buf, None, root):
-            self._run(BCAST, None, buf, None, root, algorithm)
+        if not self._front.run(calls.BCAST, algorithm, None, buf, None, root):
+            self._run(calls.BCAST, None, buf, None, root, algorithm)
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatter | None = None) -> None:
         """Send block r of `sendbuf` at the root to rank r, as in mpi4py.
@@ -80,8 +61,8 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.scatter`, or "native"; by default, pycoll chooses one.
         """
-        if not self._front.run(SCATTER, algorithm, sendbuf, recvbuf, None, root):
-            self._run(SCATTER, sendbuf, recvbuf, None, root, algorithm)
+        if not self._front.run(calls.SCATTER, algorithm, sendbuf, recvbuf, None, root):
+            self._run(calls.SCATTER, sendbuf, recvbuf, None, root, algorithm)
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatterv | None = None) -> None:
         """Send blocks of different lengths from the root, block r to rank r, as in mpi4py.
@@ -97,8 +78,8 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.scatterv`, or "native"; by default, pycoll chooses one.
         """
-        if not self._front.run(SCATTERV, algorithm, sendbuf, recvbuf, None, root):
-            self._run(SCATTERV, sendbuf, recvbuf, None, root, algorithm)
+        if not self._front.run(calls.SCATTERV, algorithm, sendbuf, recvbuf, None, root):
+            self._run(calls.SCATTERV, sendbuf, recvbuf, None, root, algorithm)
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gather | None = None) -> None:
         """Collect a block from each rank in `recvbuf` at the root, as in mpi4py.
@@ -114,8 +95,8 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.gather`, or "native"; by default, pycoll chooses one.
         """
-        if not self._front.run(GATHER, algorithm, sendbuf, recvbuf, None, root):
-            self._run(GATHER, sendbuf, recvbuf, None, root, algorithm)
+        if not self._front.run(calls.GATHER, algorithm, sendbuf, recvbuf, None, root):
+            self._run(calls.GATHER, sendbuf, recvbuf, None, root, algorithm)
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gatherv | None = None) -> None:
         """Collect blocks of different lengths in `recvbuf` at the root, as in mpi4py.
@@ -131,8 +112,8 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.gatherv`, or "native"; by default, pycoll chooses one.
         """
-        if not self._front.run(GATHERV, algorithm, sendbuf, recvbuf, None, root):
-            self._run(GATHERV, sendbuf, recvbuf, None, root, algorithm)
+        if not self._front.run(calls.GATHERV, algorithm, sendbuf, recvbuf, None, root):
+            self._run(calls.GATHERV, sendbuf, recvbuf, None, root, algorithm)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgather | None = None) -> None:
         """Collect a block from each rank in `recvbuf` on all ranks, as in mpi4py.
@@ -146,8 +127,8 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.allgather`, or "native"; by default, pycoll chooses one.
         """
-        if not self._front.run(ALLGATHER, algorithm, sendbuf, recvbuf, None, 0):
-            self._run(ALLGATHER, sendbuf, recvbuf, None, 0, algorithm)
+        if not self._front.run(calls.ALLGATHER, algorithm, sendbuf, recvbuf, None, 0):
+            self._run(calls.ALLGATHER, sendbuf, recvbuf, None, 0, algorithm)
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgatherv | None = None) -> None:
         """Collect blocks of different lengths in `recvbuf` on all ranks, as in mpi4py.
@@ -161,8 +142,8 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.allgatherv`, or "native"; by default, pycoll chooses one.
         """
-        if not self._front.run(ALLGATHERV, algorithm, sendbuf, recvbuf, None, 0):
-            self._run(ALLGATHERV, sendbuf, recvbuf, None, 0, algorithm)
+        if not self._front.run(calls.ALLGATHERV, algorithm, sendbuf, recvbuf, None, 0):
+            self._run(calls.ALLGATHERV, sendbuf, recvbuf, None, 0, algorithm)
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoall | None = None) -> None:
         """Exchange blocks: block j of rank i becomes block i of rank j, as in mpi4py.
@@ -176,8 +157,8 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.alltoall`, or "native"; by default, pycoll chooses one.
         """
-        if not self._front.run(ALLTOALL, algorithm, sendbuf, recvbuf, None, 0):
-            self._run(ALLTOALL, sendbuf, recvbuf, None, 0, algorithm)
+        if not self._front.run(calls.ALLTOALL, algorithm, sendbuf, recvbuf, None, 0):
+            self._run(calls.ALLTOALL, sendbuf, recvbuf, None, 0, algorithm)
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallv | None = None) -> None:
         """Exchange blocks of different lengths between all pairs of ranks, as in mpi4py.
@@ -191,8 +172,8 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.alltoallv`, or "native"; by default, pycoll chooses one.
         """
-        if not self._front.run(ALLTOALLV, algorithm, sendbuf, recvbuf, None, 0):
-            self._run(ALLTOALLV, sendbuf, recvbuf, None, 0, algorithm)
+        if not self._front.run(calls.ALLTOALLV, algorithm, sendbuf, recvbuf, None, 0):
+            self._run(calls.ALLTOALLV, sendbuf, recvbuf, None, 0, algorithm)
 
     def Alltoallw(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallw | None = None) -> None:
         """Exchange blocks of different lengths and datatypes between all pairs of ranks, as in mpi4py.
@@ -206,8 +187,8 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.alltoallw`, or "native"; by default, pycoll chooses one.
         """
-        if not self._front.run(ALLTOALLW, algorithm, sendbuf, recvbuf, None, 0):
-            self._run(ALLTOALLW, sendbuf, recvbuf, None, 0, algorithm)
+        if not self._front.run(calls.ALLTOALLW, algorithm, sendbuf, recvbuf, None, 0):
+            self._run(calls.ALLTOALLW, sendbuf, recvbuf, None, 0, algorithm)
 
     def Reduce(
         self,
@@ -233,8 +214,8 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.reduce`, or "native"; by default, pycoll chooses one.
         """
-        if not self._front.run(REDUCE, algorithm, sendbuf, recvbuf, op, root):
-            self._run(REDUCE, sendbuf, recvbuf, op, root, algorithm)
+        if not self._front.run(calls.REDUCE, algorithm, sendbuf, recvbuf, op, root):
+            self._run(calls.REDUCE, sendbuf, recvbuf, op, root, algorithm)
 
     def Allreduce(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Allreduce | None = None
@@ -252,8 +233,8 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.allreduce`, or "native"; by default, pycoll chooses one.
         """
-        if not self._front.run(ALLREDUCE, algorithm, sendbuf, recvbuf, op, 0):
-            self._run(ALLREDUCE, sendbuf, recvbuf, op, 0, algorithm)
+        if not self._front.run(calls.ALLREDUCE, algorithm, sendbuf, recvbuf, op, 0):
+            self._run(calls.ALLREDUCE, sendbuf, recvbuf, op, 0, algorithm)
 
     def Reduce_scatter_block(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.ReduceScatter | None = None
@@ -271,8 +252,8 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.reduce_scatter`, or "native"; by default, pycoll chooses one.
         """
-        if not self._front.run(REDUCE_SCATTER, algorithm, sendbuf, recvbuf, op, 0):
-            self._run(REDUCE_SCATTER, sendbuf, recvbuf, op, 0, algorithm)
+        if not self._front.run(calls.REDUCE_SCATTER, algorithm, sendbuf, recvbuf, op, 0):
+            self._run(calls.REDUCE_SCATTER, sendbuf, recvbuf, op, 0, algorithm)
 
     def Reduce_scatter(
         self,
@@ -303,10 +284,10 @@ class BlockingMethods(Calls):
             with interruptions_delayed():  # an interruption must not separate the two collectives
                 given = sendbuf, recvbuf, op, 0
                 counts = counts_exchanged(self, sendbuf, recvbuf)
-                if not (counts and self._front.run(REDUCE_SCATTER_COUNTS, algorithm, *given, counts)):
-                    self._run(REDUCE_SCATTER_COUNTS, *given, algorithm, counts)
-        elif not self._front.run(REDUCE_SCATTER_COUNTS, algorithm, sendbuf, recvbuf, op, 0, recvcounts):
-            self._run(REDUCE_SCATTER_COUNTS, sendbuf, recvbuf, op, 0, algorithm, recvcounts)
+                if not (counts and self._front.run(calls.REDUCE_SCATTER_COUNTS, algorithm, *given, counts)):
+                    self._run(calls.REDUCE_SCATTER_COUNTS, *given, algorithm, counts)
+        elif not self._front.run(calls.REDUCE_SCATTER_COUNTS, algorithm, sendbuf, recvbuf, op, 0, recvcounts):
+            self._run(calls.REDUCE_SCATTER_COUNTS, sendbuf, recvbuf, op, 0, algorithm, recvcounts)
 
     def Scan(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Scan | None = None
@@ -324,8 +305,8 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.scan`, or "native"; by default, pycoll chooses one.
         """
-        if not self._front.run(SCAN, algorithm, sendbuf, recvbuf, op, 0):
-            self._run(SCAN, sendbuf, recvbuf, op, 0, algorithm)
+        if not self._front.run(calls.SCAN, algorithm, sendbuf, recvbuf, op, 0):
+            self._run(calls.SCAN, sendbuf, recvbuf, op, 0, algorithm)
 
     def Exscan(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Exscan | None = None
@@ -343,8 +324,8 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.exscan`, or "native"; by default, pycoll chooses one.
         """
-        if not self._front.run(EXSCAN, algorithm, sendbuf, recvbuf, op, 0):
-            self._run(EXSCAN, sendbuf, recvbuf, op, 0, algorithm)
+        if not self._front.run(calls.EXSCAN, algorithm, sendbuf, recvbuf, op, 0):
+            self._run(calls.EXSCAN, sendbuf, recvbuf, op, 0, algorithm)
 
     def sparse_exchange(self, destinations: Sequence[int], buffers: Sequence[Any]) -> list[tuple[int, np.ndarray]]:
         """Send buffers to some ranks, and receive those that others send, as `pycoll.sparse_exchange` does.

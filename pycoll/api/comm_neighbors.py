@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Any
 from mpi4py import MPI
 
 from ..runtime.requests import Request
-from .comm_calls import (
-    NEIGHBOR_ALLGATHER,
-    NEIGHBOR_ALLGATHERV,
-    NEIGHBOR_ALLTOALL,
-    NEIGHBOR_ALLTOALLV,
-    NEIGHBOR_ALLTOALLW,
-    Calls,
-)
+from . import comm_calls as calls
+from .comm_calls import Calls
 from .requests import Persistent
 
 if TYPE_CHECKING:
@@ -41,8 +35,8 @@ class NeighborMethods(Calls):
         algorithm : str, optional
             "direct", which is the default, "two_level" or "native".
         """
-        if not self._front.run(NEIGHBOR_ALLGATHER, algorithm, sendbuf, recvbuf, None, 0):
-            self._run(NEIGHBOR_ALLGATHER, sendbuf, recvbuf, None, 0, algorithm)
+        if not self._front.run(calls.NEIGHBOR_ALLGATHER, algorithm, sendbuf, recvbuf, None, 0):
+            self._run(calls.NEIGHBOR_ALLGATHER, sendbuf, recvbuf, None, 0, algorithm)
 
     def Neighbor_allgatherv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Neighbors | None = None) -> None:
         """Send `sendbuf` to all neighbors, and receive a block from each, of different lengths, as in mpi4py.
@@ -56,8 +50,8 @@ class NeighborMethods(Calls):
         algorithm : str, optional
             "direct", which is the default, "two_level" or "native".
         """
-        if not self._front.run(NEIGHBOR_ALLGATHERV, algorithm, sendbuf, recvbuf, None, 0):
-            self._run(NEIGHBOR_ALLGATHERV, sendbuf, recvbuf, None, 0, algorithm)
+        if not self._front.run(calls.NEIGHBOR_ALLGATHERV, algorithm, sendbuf, recvbuf, None, 0):
+            self._run(calls.NEIGHBOR_ALLGATHERV, sendbuf, recvbuf, None, 0, algorithm)
 
     def Neighbor_alltoall(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.NeighborAlltoall | None = None) -> None:
         """Send a block to each neighbor, and receive one from each, as in mpi4py.
@@ -72,8 +66,8 @@ class NeighborMethods(Calls):
             "direct", which is the default, "two_level", "combining" or "native".  "combining" needs a communicator of
             `Cartcomm.Create_neighborhood`.
         """
-        if not self._front.run(NEIGHBOR_ALLTOALL, algorithm, sendbuf, recvbuf, None, 0):
-            self._run(NEIGHBOR_ALLTOALL, sendbuf, recvbuf, None, 0, algorithm)
+        if not self._front.run(calls.NEIGHBOR_ALLTOALL, algorithm, sendbuf, recvbuf, None, 0):
+            self._run(calls.NEIGHBOR_ALLTOALL, sendbuf, recvbuf, None, 0, algorithm)
 
     def Neighbor_alltoallv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Neighbors | None = None) -> None:
         """Send a block to each neighbor, and receive one from each, of different lengths, as in mpi4py.
@@ -87,8 +81,8 @@ class NeighborMethods(Calls):
         algorithm : str, optional
             "direct", which is the default, "two_level" or "native".
         """
-        if not self._front.run(NEIGHBOR_ALLTOALLV, algorithm, sendbuf, recvbuf, None, 0):
-            self._run(NEIGHBOR_ALLTOALLV, sendbuf, recvbuf, None, 0, algorithm)
+        if not self._front.run(calls.NEIGHBOR_ALLTOALLV, algorithm, sendbuf, recvbuf, None, 0):
+            self._run(calls.NEIGHBOR_ALLTOALLV, sendbuf, recvbuf, None, 0, algorithm)
 
     def Neighbor_alltoallw(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Neighbors | None = None) -> None:
         """Send a block to each neighbor, and receive one from each, of different lengths and datatypes, as in mpi4py.
@@ -102,42 +96,42 @@ class NeighborMethods(Calls):
         algorithm : str, optional
             "direct", which is the default, "two_level" or "native".
         """
-        if not self._front.run(NEIGHBOR_ALLTOALLW, algorithm, sendbuf, recvbuf, None, 0):
-            self._run(NEIGHBOR_ALLTOALLW, sendbuf, recvbuf, None, 0, algorithm)
+        if not self._front.run(calls.NEIGHBOR_ALLTOALLW, algorithm, sendbuf, recvbuf, None, 0):
+            self._run(calls.NEIGHBOR_ALLTOALLW, sendbuf, recvbuf, None, 0, algorithm)
 
     def Ineighbor_allgather(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Neighbors | None = None) -> Request:
         """Start `Neighbor_allgather`; see there for the parameters."""
-        return self._start(NEIGHBOR_ALLGATHER, sendbuf, recvbuf, None, 0, algorithm)
+        return self._start(calls.NEIGHBOR_ALLGATHER, sendbuf, recvbuf, None, 0, algorithm)
 
     def Ineighbor_allgatherv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Neighbors | None = None) -> Request:
         """Start `Neighbor_allgatherv`; see there for the parameters."""
-        return self._start(NEIGHBOR_ALLGATHERV, sendbuf, recvbuf, None, 0, algorithm)
+        return self._start(calls.NEIGHBOR_ALLGATHERV, sendbuf, recvbuf, None, 0, algorithm)
 
     def Ineighbor_alltoall(
         self, sendbuf: Any, recvbuf: Any, *, algorithm: names.NeighborAlltoall | None = None
     ) -> Request:
         """Start `Neighbor_alltoall`; see there for the parameters."""
-        return self._start(NEIGHBOR_ALLTOALL, sendbuf, recvbuf, None, 0, algorithm)
+        return self._start(calls.NEIGHBOR_ALLTOALL, sendbuf, recvbuf, None, 0, algorithm)
 
     def Ineighbor_alltoallv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Neighbors | None = None) -> Request:
         """Start `Neighbor_alltoallv`; see there for the parameters."""
-        return self._start(NEIGHBOR_ALLTOALLV, sendbuf, recvbuf, None, 0, algorithm)
+        return self._start(calls.NEIGHBOR_ALLTOALLV, sendbuf, recvbuf, None, 0, algorithm)
 
     def Ineighbor_alltoallw(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Neighbors | None = None) -> Request:
         """Start `Neighbor_alltoallw`; see there for the parameters."""
-        return self._start(NEIGHBOR_ALLTOALLW, sendbuf, recvbuf, None, 0, algorithm)
+        return self._start(calls.NEIGHBOR_ALLTOALLW, sendbuf, recvbuf, None, 0, algorithm)
 
     def Neighbor_allgather_init(
         self, sendbuf: Any, recvbuf: Any, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Neighbors | None = None
     ) -> Persistent:
         """Create a persistent `Neighbor_allgather`; see there for the parameters.  `info` is ignored."""
-        return self._initialize(NEIGHBOR_ALLGATHER, info, sendbuf, recvbuf, None, 0, algorithm)
+        return self._initialize(calls.NEIGHBOR_ALLGATHER, info, sendbuf, recvbuf, None, 0, algorithm)
 
     def Neighbor_allgatherv_init(
         self, sendbuf: Any, recvbuf: Any, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Neighbors | None = None
     ) -> Persistent:
         """Create a persistent `Neighbor_allgatherv`; see there for the parameters.  `info` is ignored."""
-        return self._initialize(NEIGHBOR_ALLGATHERV, info, sendbuf, recvbuf, None, 0, algorithm)
+        return self._initialize(calls.NEIGHBOR_ALLGATHERV, info, sendbuf, recvbuf, None, 0, algorithm)
 
     def Neighbor_alltoall_init(
         self,
@@ -148,16 +142,16 @@ class NeighborMethods(Calls):
         algorithm: names.NeighborAlltoall | None = None,
     ) -> Persistent:
         """Create a persistent `Neighbor_alltoall`; see there for the parameters.  `info` is ignored."""
-        return self._initialize(NEIGHBOR_ALLTOALL, info, sendbuf, recvbuf, None, 0, algorithm)
+        return self._initialize(calls.NEIGHBOR_ALLTOALL, info, sendbuf, recvbuf, None, 0, algorithm)
 
     def Neighbor_alltoallv_init(
         self, sendbuf: Any, recvbuf: Any, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Neighbors | None = None
     ) -> Persistent:
         """Create a persistent `Neighbor_alltoallv`; see there for the parameters.  `info` is ignored."""
-        return self._initialize(NEIGHBOR_ALLTOALLV, info, sendbuf, recvbuf, None, 0, algorithm)
+        return self._initialize(calls.NEIGHBOR_ALLTOALLV, info, sendbuf, recvbuf, None, 0, algorithm)
 
     def Neighbor_alltoallw_init(
         self, sendbuf: Any, recvbuf: Any, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Neighbors | None = None
     ) -> Persistent:
         """Create a persistent `Neighbor_alltoallw`; see there for the parameters.  `info` is ignored."""
-        return self._initialize(NEIGHBOR_ALLTOALLW, info, sendbuf, recvbuf, None, 0, algorithm)
+        return self._initialize(calls.NEIGHBOR_ALLTOALLW, info, sendbuf, recvbuf, None, 0, algorithm)

@@ -318,10 +318,8 @@ def isend(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) ->
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type.
-    MPI.Exception
-        If a rank or a tag is out of range, or the message is too long.
+    TypeError, MPI.Exception
+        As in `send`.
     """
     array, spec = _outgoing(buf, dest, tag, _world(comm))
     request = _kept(_world(comm).Isend(spec, dest, tag), (True, dest, tag), array)
@@ -352,12 +350,8 @@ def irecv(
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type.
-    ValueError
-        If the receive buffer is read-only or not C-contiguous.
-    MPI.Exception
-        If a rank or a tag is out of range, or the message is too long.
+    TypeError, ValueError, MPI.Exception
+        As in `recv`.
 
     Notes
     -----
@@ -407,14 +401,8 @@ def sendrecv(
 
     Raises
     ------
-    TypeError
-        If an argument has the wrong type.
-    ValueError
-        If the receive buffer is read-only or not C-contiguous, or buffers overlap.
-    MPI.Exception
-        If a rank or a tag is out of range, or the message is too long.
-    CollectiveTimeout
-        If the call takes longer than ``PYCOLL_TIMEOUT``.
+    TypeError, ValueError, MPI.Exception, CollectiveTimeout
+        As in `send` and `recv`; ValueError also if the buffers overlap.
     """
     world = _world(comm)
     _check("dest", dest, "sendtag", sendtag, world)

@@ -14,9 +14,8 @@ from ..arguments.mpi_arguments import read as read_method
 from ..runtime.attach import attach, channels, check_communicator
 from ..runtime.calls import Call, Prepared, Reader
 from ..runtime.dispatch import prepare
-from ..runtime.executable import Executable
+from ..runtime.executable import Executable, collect_later, free_dropped
 from ..runtime.front import NUMBERS
-from ..runtime.garbage import collect_later, free_dropped
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.plans import remember
 from ..runtime.requests import Request

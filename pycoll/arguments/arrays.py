@@ -194,7 +194,8 @@ def send_array(name: str, buffer: Any) -> Array:
 
 def copying(to: Array, source: Array) -> Action:
     """A call that copies between two arrays in the same memory; on a GPU it only starts the copy."""
-    return partial(np.copyto, to, source) if is_host(to) else streams.copying(to, source)
+    copy = partial(np.copyto, to, source)
+    return copy if is_host(to) else streams.on_own_stream(to.device.id, copy)
 
 
 def finishing(array: Array) -> list[Action]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,6 +77,11 @@ def _datatype(given: Any) -> MPI.Datatype | None:
         raise KeyError(f"cannot map {given!r} to MPI datatype") from None
 
 
+_DATATYPES = [MPI.BYTE, MPI.CHAR, MPI.SIGNED_CHAR, MPI.UNSIGNED_CHAR, MPI.SHORT, MPI.UNSIGNED_SHORT, MPI.INT]
+_DATATYPES += [MPI.UNSIGNED, MPI.LONG, MPI.UNSIGNED_LONG, MPI.LONG_LONG, MPI.UNSIGNED_LONG_LONG, MPI.FLOAT, MPI.DOUBLE]
+_DATATYPES += [MPI.C_BOOL, MPI.INT8_T, MPI.INT16_T, MPI.INT32_T, MPI.INT64_T, MPI.UINT8_T, MPI.UINT16_T, MPI.UINT32_T]
+_DATATYPES += [MPI.UINT64_T, MPI.C_FLOAT_COMPLEX, MPI.C_DOUBLE_COMPLEX, MPI.COMPLEX, MPI.DOUBLE_COMPLEX]
+
 # quadruple precision: NumPy has a different type of the same size and code
 _WITHOUT_DTYPE = [datatype for datatype in (MPI.REAL16, MPI.COMPLEX32) if datatype != MPI.DATATYPE_NULL]
 
@@ -106,6 +112,12 @@ def dtype_of(datatype: MPI.Datatype) -> np.dtype | None:
     return dtype if dtype.itemsize == datatype.size else None
 
 
+@cache
+def predefined() -> list[tuple[MPI.Datatype, np.dtype]]:
+    """Predefined datatypes of MPI, which it never frees, with their dtypes; MPI must be initialized."""
+    return [(one, dtype) for one in _DATATYPES if one != MPI.DATATYPE_NULL and (dtype := dtype_of(one))]
+
+
 def opaque_dtype(datatype: MPI.Datatype) -> np.dtype | None:
     """A dtype of elements of as many bytes as those of a derived datatype; None if these have gaps."""
     start, length = datatype.Get_true_extent()
@@ -122,16 +134,11 @@ def is_dense(datatype: MPI.Datatype) -> bool:
     return False
 
 
-def is_bytes(datatype: MPI.Datatype) -> bool:
-    """Whether elements are single bytes."""
-    return bool(datatype.is_predefined and datatype.size == 1)
-
-
 def memory(name: str, buffer: Any, writable: bool, datatype: MPI.Datatype | None = None) -> Array:
     """The bytes of a contiguous buffer, in the order of their addresses."""
     if buffer is None:
         return np.empty(0, np.uint8)
-    array = as_array(name, buffer, as_bytes=datatype is not None and is_bytes(datatype))
+    array = as_array(name, buffer, as_bytes=datatype is not None and datatype.is_predefined and datatype.size == 1)
     if not (array.flags.c_contiguous or array.flags.f_contiguous):
         raise ValueError(f"{name} is not contiguous (shape {array.shape}, strides {array.strides})")
     if writable:
@@ -189,10 +196,8 @@ def is_unreadable(spec: Any) -> bool:
     buffer = spec[0] if isinstance(spec, list | tuple) and spec else spec
     try:
         as_array("buf", buffer)
-    except UnreadableMemory:
-        return True
-    except (TypeError, ValueError):
-        return False
+    except (TypeError, ValueError) as error:
+        return isinstance(error, UnreadableMemory)
     return False
 
 

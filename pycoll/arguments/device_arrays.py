@@ -145,13 +145,6 @@ def bfloat16(what: str) -> np.dtype:
     return dtype
 
 
-def allocate(device: int, shape: tuple[int, ...], dtype: Any) -> Any:
-    """Allocate an array on a GPU."""
-    xp = cupy()
-    with xp.cuda.Device(device):
-        return xp.empty(shape, dtype)
-
-
 def at(address: int, nbytes: int, dtype: np.dtype, device: int, offset: int = 0, itemsize: int = 0) -> Any:
     """A CuPy array on `nbytes` bytes at an address; with `itemsize`, on one field of elements of that size."""
     xp = cupy()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from .device_arrays import allocate as allocate_on_device
+from .device_arrays import cupy
 
 
 def is_host(array: Any) -> bool:
@@ -56,4 +56,5 @@ def allocate_like(array: Any, shape: tuple[int, ...], dtype: Any = None) -> Any:
     dtype = array.dtype if dtype is None else dtype
     if isinstance(array, np.ndarray):
         return np.empty(shape, dtype)
-    return allocate_on_device(array.device.id, shape, dtype)
+    with array.device:
+        return cupy().empty(shape, dtype)

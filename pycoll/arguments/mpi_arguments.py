@@ -93,14 +93,9 @@ def _read_simple(
     if primitive.reduces:
         return _reduction(primitive, send, recv, rank, size, root, recvcounts)
     before = [*(send.load if send else []), *(recv.load if recv and (in_place or primitive.name == "bcast") else [])]
-    arguments = check_buffers(
-        primitive,
-        IN_PLACE if in_place else send.whole() if send else None,
-        IN_PLACE if stays else recv.whole() if recv else None,
-        rank,
-        size,
-        root,
-    )
+    sent = IN_PLACE if in_place else send.whole() if send else None
+    received = IN_PLACE if stays else recv.whole() if recv else None
+    arguments = check_buffers(primitive, sent, received, rank, size, root)
     arguments.before = [*before, *arguments.before]
     arguments.after = recv.store if recv and not (primitive.name == "bcast" and rank == root) else []
     arguments.result = None
@@ -167,12 +162,10 @@ def read_elements(
     if gets and sendbuf is not IN_PLACE:
         array = as_array("sendbuf", parse(sendbuf, vector=False).buffer)
         if result is None:
-            counts = None if recvcounts is None else counts_array("recvcounts", recvcounts, size)
-            shape = (
-                result_shape(primitive, array.shape, array.size, size)
-                if counts is None
-                else (counts[rank] * datatype.extent // array.itemsize,)
-            )
+            shape = result_shape(primitive, array.shape, array.size, size)
+            if recvcounts is not None:
+                count = counts_array("recvcounts", recvcounts, size)[rank]
+                shape = (count * datatype.extent // array.itemsize,)
             result = allocate_like(array, shape)
     if not isinstance(recvbuf, list | tuple):
         recvbuf = [result, datatype]

@@ -171,10 +171,9 @@ def resolve(op: MPI.Op | str, datatype: MPI.Datatype | None = None, lasting: boo
         name = next((f"MPI.{name}" for name, one in vars(MPI).items() if isinstance(one, MPI.Op) and one == op), op)
         raise ValueError(f"op={name} is not one of: {', '.join(BY_NAME)}, or a user-defined operation")
     if lasting:
-        op, datatype = (
-            kept(op),
-            datatype if datatype is None or datatype.is_predefined else _KeptDatatype(datatype.Dup()),
-        )
+        op = kept(op)
+        if datatype is not None and not datatype.is_predefined:
+            datatype = _KeptDatatype(datatype.Dup())
     return _user_defined(op, datatype)
 
 

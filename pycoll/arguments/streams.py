@@ -10,10 +10,9 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
-import numpy as np
 from mpi4py import MPI
 
 from ..base.errors import GPUError
@@ -128,11 +127,6 @@ def on_own_stream(device: int, call: Callable[[], object]) -> Callable[[], None]
             call()
 
     return launch
-
-
-def copying(to: Any, source: Any) -> Callable[[], None]:
-    """A call that copies between two arrays on one GPU, with any strides."""
-    return on_own_stream(to.device.id, partial(np.copyto, to, source))
 
 
 class Mark:

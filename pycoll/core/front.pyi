@@ -29,56 +29,10 @@ class Front:
         tags: Iterator[int],
     ) -> None: ...
     def forget(self) -> None: ...
-    def run(
-        self,
-        primitive: int,
-        algorithm: str | None,
-        sendbuf: Any,
-        recvbuf: Any,
-        op: Any,
-        root: Any,
-        recvcounts: Any = None,
-    ) -> bool: ...
-    def run_shortened(
-        self, primitive: int, algorithm: str | None, sendbuf: Any, recvbuf: Any, root: Any, sent: int
-    ) -> bool: ...
-    def call(
-        self,
-        primitive: int,
-        algorithm: str | None,
-        sendbuf: Any,
-        recvbuf: Any,
-        op: Any,
-        root: Any,
-        recvcounts: Any = None,
-    ) -> Any: ...
-    def start(
-        self,
-        primitive: int,
-        function: bool,
-        algorithm: str | None,
-        sendbuf: Any,
-        recvbuf: Any,
-        op: Any,
-        root: Any,
-        recvcounts: Any = None,
-    ) -> Any: ...
-    def remember(
-        self,
-        primitive: int,
-        kind: int,
-        algorithm: str | None,
-        sendbuf: Any,
-        recvbuf: Any,
-        op: Any,
-        root: Any,
-        recvcounts: Any,
-        sent: int,
-        received: int,
-        prepared: Any,
-        find_runner: Any,
-        allocates: np.ndarray | None,
-    ) -> None: ...
+    def run(self, primitive: int, algorithm: str | None, *given: Any) -> bool: ...
+    def call(self, primitive: int, algorithm: str | None, *given: Any) -> Any: ...
+    def start(self, primitive: int, function: bool, algorithm: str | None, *given: Any) -> Any: ...
+    def remember(self, primitive: int, kind: int, algorithm: str | None, *given: Any) -> None: ...
 
 class MpiCall:
     def __init__(

@@ -267,31 +267,22 @@ cdef class Front:
         self.hot = [None] * (KINDS * len(self.uses))
         self.plans.clear()
 
-    def run(self, int primitive, algorithm, sendbuf, recvbuf, op, root, recvcounts=None):
-        """Run a blocking method by its plan; return False if there is none."""
+    def run(self, int primitive, algorithm, sendbuf, recvbuf, op, root, recvcounts=None, size_t sent=0):
+        """Run a blocking method by its plan; return False if there is none.
+
+        `sent` is the address of the numbers of bytes to send to each rank, or 0 for whole messages.
+        """
         cdef Buffer send, recv
         cdef Plan plan
         send.held = recv.held = False
         try:
             plan = self.plan(primitive, METHOD, algorithm, sendbuf, recvbuf, op, root, recvcounts, &send, &recv)
-            if plan is None:
+            if plan is None or (sent and (plan.run is None or plan.run.active)):
                 return False
-            return self.follow(plan, primitive, &send, &recv, sendbuf, recvbuf, op, root, recvcounts)
+            return self.follow(plan, primitive, &send, &recv, sendbuf, recvbuf, op, root, recvcounts, sent)
         finally:
             release(&send)
             release(&recv)
-
-    def run_shortened(self, int primitive, algorithm, sendbuf, recvbuf, root, size_t sent):
-        """Run a blocking method, but send only so many bytes of the block for each rank; `sent` is their address."""
-        cdef Buffer send, recv
-        cdef Plan plan = self.plan(primitive, METHOD, algorithm, sendbuf, recvbuf, None, root, None, &send, &recv)
-        if plan is None or plan.run is None or plan.run.active:
-            return False
-        plan.run.sent = <np.npy_intp *>sent
-        try:
-            return self.follow(plan, primitive, &send, &recv, sendbuf, recvbuf, None, root, None)
-        finally:
-            plan.run.sent = NULL
 
     def call(self, int primitive, algorithm, sendbuf, recvbuf, op, root, recvcounts=None):
         """Run a blocking function by its plan and return its result; return `MISSED` if there is no plan."""
@@ -306,7 +297,7 @@ cdef class Front:
         return array_of(recvbuf)
 
     cdef bint follow(
-        self, Plan plan, int primitive, Buffer *send, Buffer *recv, sendbuf, recvbuf, op, root, recvcounts
+        self, Plan plan, int primitive, Buffer *send, Buffer *recv, sendbuf, recvbuf, op, root, recvcounts, size_t sent=0
     ) except -1:
         """Run a blocking call; return False if that is not possible now."""
         if plan.program is not None:
@@ -315,7 +306,7 @@ cdef class Front:
         if PyList_GET_SIZE(self.tasks):
             return False
         if plan.run is not None:
-            plan.run.bind(<size_t>send.address, <size_t>recv.address)
+            plan.run.bind(<size_t>send.address, <size_t>recv.address, sent)
             try:
                 plan.run.finish()
             except BaseException as error:
@@ -391,7 +382,7 @@ cdef class Front:
         if key in self.plans:
             return
         runner = find_runner(kind < FUNCTION and is_known(&plan.send) and is_known(&plan.recv))
-        if runner is None or ((kind == LATER_METHOD or kind == LATER_FUNCTION) and type(runner) is not str):
+        if runner is None:
             return
         for here, found in ((<size_t>plan.send.address, sent), (<size_t>plan.recv.address, received)):
             if found and here != found and allocates is None:

@@ -12,7 +12,7 @@ cdef class Idle:
 cdef class RunInFlight:
     cdef Run run
     cdef list tasks
-    cdef Idle idle
+    cdef Idle idle  # where the run is kept for later calls when it is complete
     cdef readonly object prepared  # the call: its channel, its name, and what its errors need
     cdef object kept  # the buffers of the caller
     cdef public object result  # what `wait` returns

@@ -19,19 +19,7 @@ class Mover:
 
 class RunInFlight:
     prepared: Any
-    result: Any
-    error: BaseException | None
-    done: bool
-    deadline: float
-    def __init__(
-        self,
-        run: Run,
-        prepared: Any,
-        tasks: list[Any],
-        idle: object,
-        kept: object,
-        result: Any,
-    ) -> None: ...
+    def __init__(self, run: Run, prepared: Any, tasks: list[Any]) -> None: ...
     @property
     def executable(self) -> Run | None: ...
     @property

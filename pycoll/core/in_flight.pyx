@@ -19,16 +19,10 @@ from libc.stdlib cimport realloc
 from contextvars import copy_context
 
 from .messages cimport Run
-from .waiting cimport NAP
+from .waiting cimport BESIDE, NAP, lock, lock_left, lock_taken, nanoseconds_now, sched_yield, yield_core
 
 cdef extern from "atomics.h" nogil:
-    ctypedef int lock
-    int lock_taken(lock *l)
-    void lock_left(lock *l)
-    int64_t nanoseconds_now()
     void sleep_for(int64_t nanoseconds)
-    int sched_yield()
-    int yield_core()
 
 cdef enum:
     MOST_LOOKS = 100  # without a collective in flight, before the thread in the background sleeps
@@ -36,7 +30,6 @@ cdef enum:
     MOST_IDLE = 16  # the most complete runs that are kept for later calls of a kind
     REST = 1000000  # nanoseconds in which a rank that waits for a run moves on only runs
     SHORT_REST = 50000  # the same while other collectives are in flight, too
-    BESIDE = 100  # looks before which a rank that waits sleeps, after it had to wait long for its core
     MOST_SCRATCH = 1 << 16  # the most bytes of scratch that each of them may have
 
 cdef PyObject **table = NULL  # of RunInFlight, which `tasks` keeps alive
@@ -293,26 +286,10 @@ cdef class Idle:
 
 
 cdef class RunInFlight:
-    """A run in flight.
+    """A run in flight: a run that is bound to its buffers, its call, and the collectives in flight in this process."""
 
-    Parameters
-    ----------
-    run : Run
-        The run, bound to its buffers.
-    prepared : pycoll.runtime.calls.Prepared
-        The call.
-    tasks : list
-        The collectives in flight in this process.
-    idle : Idle, optional
-        Where the run is kept for later calls when it is complete.
-    kept : object
-        What lives until then: the buffers of the caller.
-    result : object
-        What `wait` returns.
-    """
-
-    def __init__(self, Run run, prepared, list tasks, Idle idle, kept, result):
-        self.make(run, prepared, tasks, idle, kept, result)
+    def __init__(self, Run run, prepared, list tasks):
+        self.make(run, prepared, tasks, None, None, None)
 
     cdef int make(self, Run run, prepared, list tasks, Idle idle, kept, result) except -1:
         self.run, self.prepared, self.idle, self.kept, self.result = run, prepared, idle, kept, result

@@ -3,10 +3,10 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from .peer_addresses cimport PeerAddresses
 from .steps cimport Arithmetic, Step, Steps
-from .waiting cimport Waiting, counter
+from .waiting cimport Waiting, counter, lock
 
 cdef extern from "mailboxes.h" nogil:
-    ctypedef int lock
+    int copy_from_process(int process, void *to, uint64_t start, size_t size)
     ctypedef struct entry:
         uint32_t tag
         int64_t size
@@ -70,7 +70,7 @@ cdef class Code(Arithmetic):
 cdef class Mailboxes(Waiting):
     cdef object memory, error_of, arithmetic_error
     cdef Peer *peers
-    cdef int rank, size
+    cdef int size
     cdef counter *bell
     cdef Begin send, receive
     cdef Test test
@@ -117,7 +117,7 @@ cdef class Run:
     cdef public object error  # of arithmetic: other ranks wait for the next steps, so it is raised last
     cdef readonly bint broken_off  # it ended early, so that it cannot continue: messages may be pending
 
-    cpdef bind(self, size_t send, size_t recv)
+    cpdef bind(self, size_t send, size_t recv, size_t sent=*)
     cpdef begin(self)
     cdef int finish(self) except -1
     cpdef bint advance(self, bint wait=*, int until=*) except -1

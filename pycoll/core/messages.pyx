@@ -18,7 +18,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memmove
 
 from .steps cimport APPLY, COPY, DIVIDE, FIND, SCRATCH, SKIP, START, WAIT, Arithmetic, Step, Steps
-from .waiting cimport NAP, SPREAD, Waiting, counter
+from .waiting cimport NAP, SPREAD, Waiting, counter, lock_left, lock_taken, nanoseconds_now, pause_briefly, sched_yield
 
 np.import_array()
 
@@ -33,12 +33,6 @@ cdef extern from "mailboxes.h" nogil:
     uint32_t bell_announce(counter *bell)
     void bell_sleep(counter *bell, uint32_t value, long nanoseconds)
     void bell_leave(counter *bell)
-    int lock_taken(lock *l)
-    void lock_left(lock *l)
-    int copy_from_process(int process, void *to, uint64_t start, size_t size)
-    int64_t nanoseconds_now()
-    void pause_briefly()
-    int sched_yield()
 
 cdef extern from "fenv.h" nogil:
     int FE_DIVBYZERO, FE_OVERFLOW, FE_UNDERFLOW, FE_INVALID
@@ -186,7 +180,7 @@ cdef class Mailboxes(Waiting):
         cdef char *start = NULL
         cdef char *boxes = NULL
         cdef int here = local_ranks[rank], count = sum([local_rank >= 0 for local_rank in local_ranks])
-        self.rank, self.size, self.abandoned = rank, len(local_ranks), []
+        self.size, self.abandoned = len(local_ranks), []
         self.error_of, self.arithmetic_error = error_of, arithmetic_error
         self.peers = <Peer *>PyMem_Calloc(self.size, sizeof(Peer))
         if self.peers == NULL:
@@ -519,11 +513,11 @@ cdef class Run:
         """The messages that were started and are not complete."""
         return [self.code.program.messages[i] for i in range(self.code.count) if self.pending[<int>i].state == STARTED]
 
-    cpdef bind(self, size_t send, size_t recv):
-        """Set the addresses of the buffers, 0 for none."""
+    cpdef bind(self, size_t send, size_t recv, size_t sent=0):
+        """Set the addresses of the buffers, 0 for none, and of the numbers of bytes to send to each rank, 0 for all."""
         if self.active:
             raise RuntimeError("this collective runs already, and its signal handlers cannot call it")
-        self.bases[0], self.bases[1] = <char *>send, <char *>recv
+        self.bases[0], self.bases[1], self.sent = <char *>send, <char *>recv, <np.npy_intp *>sent
         self.aligned = send % self.code.alignment == 0 and recv % self.code.alignment == 0
 
     cpdef begin(self):

@@ -8,28 +8,25 @@ segments follow in others.  No Python code runs meanwhile, so ranks pack their o
 """
 
 cimport numpy as np
-from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.number cimport PyNumber_Add
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
+from .messages cimport copy_from_process
 from .slots cimport LEFT, MEDIUM, READY, Slots
 from .values cimport Seen, decoded, encoded
 
 from operator import index
 
 from mpi4py import MPI
-from numpy import uint8, zeros
+from numpy import intp, uint8, zeros
 
 from ..base.parcels import LONG_ARRAY, PICKLER, Parcel, failed, has_table, is_plain, one_for_each, packed, pickled
 from ..base.parcels import table_rows, unpacked, wrapped
 from ..compiler.program import SLOTS
 
 np.import_array()
-
-cdef extern from "mailboxes.h" nogil:
-    int copy_from_process(int process, void *to, uint64_t start, size_t size)
 
 cdef enum:  # kinds of entries; ARRAYS + i is a parcel of a long array that operation i of MPI combines
     VALUE, PICKLE, PARCEL, ARRAYS
@@ -537,7 +534,7 @@ cdef class ObjectMessages(ObjectCollectives):
     cdef np.ndarray arrived, received, all  # the same for those that it receives
     cdef Py_ssize_t needed[KINDS]  # bytes of an entry that the last collective of each kind needed
     cdef Py_ssize_t expected[KINDS]  # bytes of an entry in the next one
-    cdef np.npy_intp *sent  # bytes of the entry for each rank, if entries go straight there
+    cdef object sent  # an array: bytes of the entry for each rank, if entries go straight there
 
     def __cinit__(self, int rank, int size, others, channel, dict numbers):
         self.front, self.channel, self.numbers = channel.front, channel, {what: numbers[name, False] for what, name in NAMES.items()}
@@ -546,12 +543,7 @@ cdef class ObjectMessages(ObjectCollectives):
         self.least = SENT
         for what in range(KINDS):
             self.expected[what] = self.room if goes_straight(what) else SENT
-        self.sent = <np.npy_intp *>PyMem_Calloc(size, sizeof(np.npy_intp))
-        if self.sent == NULL:
-            raise MemoryError
-
-    def __dealloc__(self):
-        PyMem_Free(self.sent)
+        self.sent = zeros(size, intp)
 
     cdef int begin_call(self, int what) except -1:
         ObjectCollectives.begin_call(self, what)
@@ -575,6 +567,7 @@ cdef class ObjectMessages(ObjectCollectives):
         cdef Py_ssize_t needed = 0, each = self.room if what & EACH else self.whole
         cdef np.ndarray holds  # the entries: a finalizer or a signal handler may begin another call
         cdef char *entries
+        cdef np.npy_intp *sizes
         self.begin_messages(each)
         holds = self.one if what == BCAST else self.all
         if what == BCAST:
@@ -587,8 +580,9 @@ cdef class ObjectMessages(ObjectCollectives):
         algorithm = None
         if goes_straight(what):
             algorithm = "naive"
+            sizes = <np.npy_intp *>np.PyArray_DATA(<np.ndarray>self.sent)
             for other in range(self.size if count else 0):
-                self.sent[other] = HEAD + self.outgoing(other, each if count > 1 else 0).size
+                sizes[other] = HEAD + self.outgoing(other, each if count > 1 else 0).size
         if not self.ran(self.numbers[collective], algorithm, send, recv, root):
             self.undisturbed(self.others.exchange, (NAMES[collective], algorithm, send, recv, root))
         entries = <char *>np.PyArray_DATA(holds)
@@ -611,9 +605,8 @@ cdef class ObjectMessages(ObjectCollectives):
     cdef bint ran(self, number, algorithm, send, recv, root) except -1:
         """Run a collective by the plan of the front; the exception of a signal handler is raised later."""
         try:
-            if algorithm is not None:
-                return self.front.run_shortened(number, algorithm, send, recv, root, <size_t>self.sent)
-            return self.front.run(number, None, send, recv, None, root)
+            sent = 0 if algorithm is None else <size_t>np.PyArray_DATA(<np.ndarray>self.sent)
+            return self.front.run(number, algorithm, send, recv, None, root, None, sent)
         except BaseException as error:
             if isinstance(error, (MPI.Exception, MemoryError)) or self.channel.broken:
                 raise

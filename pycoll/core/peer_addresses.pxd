@@ -6,8 +6,7 @@ cdef class Areas:
     cdef int count  # spans
     cdef int64_t *spans  # of the memory of this rank: its begin, its end, and position minus address
     cdef int64_t *shifts  # address minus position, by the number of the area and by rank
-    cdef int64_t *old_spans  # those before, which another thread may be reading
-    cdef int64_t *old_shifts
+    cdef tuple kept  # the arrays of both, and those before, which another thread may be reading
 
     cdef int64_t position(self, int64_t address, int64_t nbytes) noexcept nogil
 

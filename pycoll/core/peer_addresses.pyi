@@ -1,8 +1,10 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+
+import numpy as np
 
 class Areas:
     def __init__(self, bits: int, size: int) -> None: ...
-    def set(self, spans: Sequence[tuple[int, int, int]], shifts: Mapping[int, Sequence[int]]) -> None: ...
+    def set(self, spans: np.ndarray, shifts: np.ndarray) -> None: ...
 
 class PeerAddresses:
     def __init__(

@@ -5,6 +5,7 @@ The ranks of a host exchange a table with a row for each rank: the addresses of 
 of its call.  `pycoll.runtime.registered` manages the memory, `pycoll.compiler.if_registered` makes the programs.
 """
 
+cimport numpy as np
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport int64_t
 
@@ -24,33 +25,14 @@ cdef class Areas:
     """
 
     def __cinit__(self, int bits, int size):
-        self.bits, self.size = bits, size
+        self.bits, self.size, self.kept = bits, size, ()
 
-    def __dealloc__(self):
-        PyMem_Free(self.spans)
-        PyMem_Free(self.shifts)
-        PyMem_Free(self.old_spans)
-        PyMem_Free(self.old_shifts)
-
-    def set(self, spans, shifts):
-        """Set the parts of this rank, and the address minus the position for each area by number and for each rank."""
-        cdef int64_t *new_spans = <int64_t *>PyMem_Calloc(3 * len(spans) + 1, sizeof(int64_t))
-        cdef int64_t *new_shifts = <int64_t *>PyMem_Calloc((max(shifts, default=0) + 1) * self.size, sizeof(int64_t))
-        if new_spans == NULL or new_shifts == NULL:
-            PyMem_Free(new_spans)
-            PyMem_Free(new_shifts)
-            raise MemoryError
-        for i, span in enumerate(spans):
-            for k in range(3):
-                new_spans[3 * <int>i + <int>k] = span[k]
-        for number, several in shifts.items():
-            for rank in range(self.size):
-                new_shifts[<int>number * self.size + <int>rank] = several[rank]
-        PyMem_Free(self.old_spans)
-        PyMem_Free(self.old_shifts)
-        self.old_spans, self.old_shifts, self.count = self.spans, self.shifts, min(self.count, <int>len(spans))
-        self.spans, self.shifts = new_spans, new_shifts
-        self.count = len(spans)
+    def set(self, np.ndarray spans, np.ndarray shifts):
+        """Set the spans of this rank, and its shifts: arrays of int64 as `Areas` has them."""
+        self.kept = spans, shifts, *self.kept[:2]  # with those before, which another thread may be reading
+        self.count = min(self.count, <int>len(spans))
+        self.spans, self.shifts = <int64_t *>np.PyArray_DATA(spans), <int64_t *>np.PyArray_DATA(shifts)
+        self.count = <int>len(spans)
 
     cdef int64_t position(self, int64_t address, int64_t nbytes) noexcept nogil:
         """The position of memory of this rank; -1 if it is not registered."""

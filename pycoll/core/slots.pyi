@@ -22,8 +22,6 @@ class SlotCode:
     ) -> None: ...
 
 class Slots(Waiting):
-    turn: int
-    left: int
     def __init__(
         self,
         oversubscribed: bool,

@@ -23,7 +23,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memmove
 
 from .steps cimport APPLY, AWAIT, COPY, PEERS, POST, RECV, SCRATCH, SEND, Step, Steps
-from .waiting cimport NAP, SPREAD
+from .waiting cimport NAP, SPREAD, nanoseconds_now, pause_briefly
 
 from ..compiler.program import SLOTS
 from ..compiler.storage import aligned
@@ -35,8 +35,6 @@ cdef extern from "atomics.h" nogil:
     uint32_t announced(announcement *a, uint32_t *turn)
     uint32_t counter_value(counter *c)
     int counter_reached(counter *c, uint32_t value)
-    int64_t nanoseconds_now()
-    void pause_briefly()
     void counter_set(counter *c, uint32_t value)
     void counter_sleep(counter *c, uint32_t value, long nanoseconds)
 

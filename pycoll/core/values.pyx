@@ -48,11 +48,6 @@ cdef inline bint is_simple(int type_num) noexcept:
 cdef list types = [np.PyArray_DescrFromType(number) if is_simple(number) else None for number in range(HALF + 1)]
 
 
-cdef PyObject *descriptors[HALF + 1]
-for number in range(HALF + 1):
-    descriptors[number] = <PyObject *>types[number]
-
-
 cdef inline char *put_number(char *to, char kind, int64_t number) noexcept:
     """Write a kind and a number, which has one byte if that is enough."""
     if -128 <= number < 128:
@@ -169,7 +164,7 @@ cdef char *put_array(np.ndarray array, char *to, char *end) noexcept:
     cdef int i, ndim = np.PyArray_NDIM(array)
     cdef Py_ssize_t size = np.PyArray_NBYTES(array)
     cdef int64_t dimension
-    if not is_simple(np.PyArray_TYPE(array)) or <PyObject *>np.PyArray_DESCR(array) != descriptors[np.PyArray_TYPE(array)]:
+    if not is_simple(np.PyArray_TYPE(array)) or array.descr is not types[np.PyArray_TYPE(array)]:
         return NULL  # for example of another byte order, or with metadata
     if not (np.PyArray_IS_C_CONTIGUOUS(array) and np.PyArray_ISWRITEABLE(array)):
         return NULL

@@ -1,10 +1,20 @@
+from libc.stdint cimport int64_t
+
 cdef extern from "atomics.h" nogil:
     ctypedef struct counter:
         pass
+    ctypedef int lock
+    int lock_taken(lock *l)
+    void lock_left(lock *l)
+    int64_t nanoseconds_now()
+    void pause_briefly()
+    int sched_yield()
+    int yield_core()
 
 
 cdef enum:
     NAP = 50000  # nanoseconds of the first nap of a rank that waits
+    BESIDE = 100  # waits in which a rank sleeps at once after it had to wait long for its core
     SPREAD = 1 << 8  # bytes between two counters, because processors fetch cache lines in pairs
 
 cdef class Waiting:

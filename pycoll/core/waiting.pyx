@@ -1,12 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """How a rank waits for another one: it looks a few times, yields its core, then sleeps."""
 
-cdef extern from "atomics.h" nogil:
-    int yield_core()
-
 cdef enum:
     PATIENCE = 100000  # nanoseconds before a rank sleeps, because waking up takes tens of microseconds
-    BESIDE = 100  # waits in which a rank sleeps at once after it had to wait long for its core
 
 
 cdef class Waiting:

@@ -16,10 +16,10 @@ from ..base.launcher import runs_alone
 from ..selection.choices import Choices
 from ..selection.select import CommFacts
 from .channel import Channel
+from .executable import free_dropped
 from .facts import facts_of, warn_once
 from .failures import failures_named
 from .front import new_front
-from .garbage import free_dropped
 from .interruptions import interruptions_delayed
 from .missing import missing
 from .objects import objects_of
@@ -126,25 +126,21 @@ def wait_for_ranks(comm: MPI.Intracomm, what: str, group: MPI.Group | None = Non
     before it returns.
     """
     private = attach(comm).comm
-    with failures_named(private, what):
-        _wait_for(private, what, group)
-
-
-def _wait_for(private: MPI.Intracomm, what: str, group: MPI.Group | None) -> None:
     state = partial(missing, private if group is None else group, "called it")
-    if group is None:
-        until(private.Ibarrier().Test, what, state)
-    elif group.rank != MPI.UNDEFINED:  # a dissemination barrier
-        everyone = private.Get_group()
-        ranks = MPI.Group.Translate_ranks(group, None, everyone)
-        everyone.Free()
-        for distance in (1 << bit for bit in range((group.size - 1).bit_length())):
-            to, source = (ranks[(group.rank + step) % group.size] for step in (distance, -distance))
-            requests = [
-                private.Isend([None, MPI.BYTE], to, _BARRIER_TAG),
-                private.Irecv([None, MPI.BYTE], source, _BARRIER_TAG),
-            ]
-            until(partial(MPI.Request.Testall, requests), what, state)
+    with failures_named(private, what):
+        if group is None:
+            until(private.Ibarrier().Test, what, state)
+        elif group.rank != MPI.UNDEFINED:  # a dissemination barrier
+            everyone = private.Get_group()
+            ranks = MPI.Group.Translate_ranks(group, None, everyone)
+            everyone.Free()
+            for distance in (1 << bit for bit in range((group.size - 1).bit_length())):
+                to, source = (ranks[(group.rank + step) % group.size] for step in (distance, -distance))
+                requests = [
+                    private.Isend([None, MPI.BYTE], to, _BARRIER_TAG),
+                    private.Irecv([None, MPI.BYTE], source, _BARRIER_TAG),
+                ]
+                until(partial(MPI.Request.Testall, requests), what, state)
 
 
 def check_running() -> None:
@@ -269,7 +265,6 @@ def _in_child() -> None:
     for channel in channels.values():
         channel.broken = RuntimeError("it belongs to the process that forked this one")
         channel.stop_core()
-        channel.forget_plans()
 
 
 os.register_at_fork(after_in_child=_in_child)

@@ -11,7 +11,6 @@ import numpy as np
 from mpi4py import MPI
 
 from ..arguments.check_buffers import CheckedBuffers, check_buffers
-from ..arguments.memory import address
 from ..arguments.memory_kinds import HOST
 from ..arguments.ops import Operation
 from ..base import settings
@@ -66,14 +65,10 @@ class Binder:
     form: str
     _tag: int | None = None
 
-    def __call__(self, program: Program, buffers: CheckedBuffers, operation: Operation | None) -> Executable:
-        """Bind the program."""
-        return self.channel.bind(program, buffers, operation, self.tag())
-
-    def comparison(self, program: Program, buffers: CheckedBuffers, operation: Operation | None) -> Executable:
+    def comparison(self, program: Program, buffers: CheckedBuffers) -> Executable:
         """Bind a part of the comparison of arguments.  It has a tag in all forms, so that different forms meet."""
         self._tag = self._tag or self.channel.next_tag()
-        return self.channel.bind(program, buffers, operation, self._tag)
+        return self.channel.bind(program, buffers, None, self._tag)
 
     def tag(self) -> int:
         """The tag of all parts."""
@@ -164,9 +159,8 @@ class Prepared:
 
     def bound(self, tag: int) -> Executable:
         """The program with these buffers, and with messages of this tag."""
-        addresses = address(self.buffers.send), address(self.buffers.recv)
         peer_addresses = self.registered.peer_addresses if self.registered else None
-        return self.channel.bind_lowered(self.lowered, self.buffers, addresses, self.operation, tag, peer_addresses)
+        return self.channel.bind(self.lowered, self.buffers, self.operation, tag, peer_addresses)
 
     @cached_property
     def lowered(self) -> Program:
@@ -248,7 +242,7 @@ class Prepared:
         if self.by_reference:
             yield from self._rounds(key, buffers, None)
         else:
-            yield self.bind(compiled(key), buffers, None)
+            yield self.channel.bind(compiled(key), buffers, None, self.bind.tag())
         self.key = self.key._replace(counts=tuple(table.tolist()))
 
     def _own_counts(self) -> list[int]:

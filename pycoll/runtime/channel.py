@@ -19,6 +19,7 @@ from ..arguments.memory import address
 from ..arguments.memory_kinds import HOST, Memory
 from ..arguments.ops import Operation
 from ..base import hooks, settings
+from ..base.counters import count, counting
 from ..base.errors import CollectiveInterrupted, MismatchError, RankFailed, with_hint
 from ..base.numbers import ranks_have
 from ..compiler.program import BLOCKING, Program, is_native
@@ -26,7 +27,7 @@ from ..selection.choices import Choices
 from ..selection.select import CommFacts
 from ..selection.tuning_file import Tuned
 from . import core_runs
-from .bind import bind, lowered
+from .bind import bind
 from .executable import Executable
 from .failures import has_ended, rank_failed
 from .recording import recorder
@@ -54,7 +55,7 @@ class Channel:
         self.reads_memory = False  # whether they can copy each other's memory
         self.roll_slot = 0  # its position in the roll call
         self.registered = Registered(private, facts.on_host_of(private.rank))
-        self._epoch = hooks.epoch
+        self.epoch = hooks.epoch  # in which what is bound holds
         self._scratch: dict[Hashable, Any] = {}  # of blocking calls, by the kind of memory
         self.last_tag = int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767)  # of no collective
         # of nonblocking collectives, in the order in which all ranks take them
@@ -100,31 +101,22 @@ class Channel:
         return next(self.tags)
 
     def bind(
-        self, program: Program, buffers: CheckedBuffers, operation: Operation | None, tag: int = BLOCKING
-    ) -> Executable:
-        """Bind a program to buffers."""
-        addresses = address(buffers.send), address(buffers.recv)
-        return self.bind_lowered(lowered(program, buffers, operation), buffers, addresses, operation, tag)
-
-    def bind_lowered(
         self,
         program: Program,
         buffers: CheckedBuffers,
-        addresses: tuple[int, int],
         operation: Operation | None,
-        tag: int = BLOCKING,
+        tag: int,
         peer_addresses: core.PeerAddresses | None = None,
     ) -> Executable:
-        """Bind a `lowered` program to buffers like these at the given addresses.
-
-        `peer_addresses` tell where the registered buffers of other ranks are.
-        """
-        memory = buffers.memory
-        scratch = self.scratch(memory, program.scratch, tag)
-        if memory is not HOST or is_native(program) or self.mailboxes is None:
-            return bind(self.comm, program, buffers, addresses, operation, scratch, tag)
+        """Bind a `lowered` program to buffers; `peer_addresses` tell where the registered ones of other ranks are."""
+        scratch = self.scratch(buffers.memory, program.scratch, tag)
+        if buffers.memory is not HOST or is_native(program) or self.mailboxes is None:
+            return bind(self.comm, program, buffers, operation, scratch, tag)
         code = core_runs.code_of(program, buffers.dtype, operation, self.size)
-        run = core_runs.bind(self.mailboxes, code, addresses, scratch, tag, peer_addresses)
+        run = core.Run(self.mailboxes, code, scratch, address(scratch), tag, peer_addresses)
+        run.bind(address(buffers.send), address(buffers.recv))
+        if counting():
+            run.count_messages(count)
         return core_runs.Traced(self.comm, run, buffers.mean_size(self.size)) if recorder.current else run
 
     def scratch(self, memory: Memory, nbytes: int, tag: int) -> Any:
@@ -168,15 +160,6 @@ class Channel:
                 raise
             raise failure from error
 
-    @property
-    def current(self) -> bool:
-        """Whether what is bound now holds in this epoch."""
-        return self._epoch == hooks.epoch
-
-    def renew(self) -> None:
-        """Note that what is bound from now on belongs to this epoch."""
-        self._epoch = hooks.epoch
-
     def failure_on_host(self, *ranks: int) -> RankFailed | None:
         """Make the communicator unusable if one of these ranks of this host, or any, has ended; return the error."""
         ended = [rank for rank in ranks or self.processes if rank in self.processes and has_ended(self.processes[rank])]
@@ -187,17 +170,17 @@ class Channel:
         return failure
 
     def stop_core(self) -> None:
-        """Let no run of the compiled core wait for other ranks any more."""
+        """Let no run of the compiled core wait for other ranks any more, and forget the plans, which refer to this."""
         for waiting in (self.slots, self.mailboxes):
             if waiting:
                 waiting.failed = True
+        self.forget_plans()
 
     def revoke(self) -> None:
         """Revoke the private duplicate: waiting calls on other ranks, and later calls on this rank, raise an error."""
         self.comm.Revoke()
         self.broken = RuntimeError("it was revoked")
         self.stop_core()
-        self.forget_plans()
 
     def interrupted(self, what: str, error: BaseException, *kept: object) -> BaseException:
         """Make the communicator unusable because `what` ended early, and return the error to raise.
@@ -221,14 +204,12 @@ class Channel:
         if self.broken is None:
             self.broken = reason
         self.stop_core()
-        self.forget_plans()
         _abandoned.append((self, *kept))
 
     def free(self) -> None:
         """Free all requests and the private duplicate, unless messages are pending that may never complete."""
         if not any(channel is self for channel, *_ in _abandoned):
             self.stop_core()
-            self.forget_plans()  # plans refer to the channel
             self.objects = None
             self.comm.Free()
             self.broken = self.broken or RuntimeError("it was freed")  # persistent requests may be left

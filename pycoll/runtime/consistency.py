@@ -168,4 +168,4 @@ def exchange(
 def _allgather(rank: int, table: np.ndarray, sizes: list[int], bind: Callable[..., Executable]) -> Executable:
     extents = side_by_side(sizes)
     key = ProgramKey(find("allgatherv", "bruck"), rank, len(sizes), 0, 0, 1, True, 1, 1 << 30, extents, extents)
-    return bind(compiled(key), CheckedBuffers(None, table, 0, table.dtype, True, None), None)
+    return bind(compiled(key), CheckedBuffers(None, table, 0, table.dtype, True, None))

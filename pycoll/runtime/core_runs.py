@@ -10,10 +10,9 @@ import numpy as np
 from mpi4py import MPI
 
 from .. import core
-from ..arguments.memory import address, array_at
+from ..arguments.memory import array_at
 from ..arguments.ops import Operation, bound_division, kernels, real_dtype
-from ..base.counters import count, counting
-from ..compiler.program import BLOCKING, Message, Program, Wait
+from ..compiler.program import Message, Program, Wait
 from .interruptions import interruptions_delayed
 from .recording import recorder
 from .recording.steps import Tracer
@@ -64,23 +63,19 @@ def _compute(
     try:
         with interruptions_delayed():
             begun.append(True)
-            _computed(operation, dtype, size, left, right, out, nbytes)
+            # NumPy does not check for overlap if an operand and the result are one object
+            arrays = {at: array_at(at, nbytes, dtype) for at in (left, right, out) if at}
+            if right:
+                operation.binder(dtype)(arrays[left], arrays[right], arrays[out])()
+            else:
+                mean = arrays[out].view(real_dtype(dtype))
+                bound_division(mean, size, mean)()
             done = True
     except BaseException as error:
         if not done:
             raise
         return error
     return None
-
-
-def _computed(operation: Operation, dtype: np.dtype, size: int, left: int, right: int, out: int, nbytes: int) -> None:
-    # NumPy does not check for overlap if an operand and the result are one object
-    arrays = {at: array_at(at, nbytes, dtype) for at in (left, right, out) if at}
-    if right:
-        operation.binder(dtype)(arrays[left], arrays[right], arrays[out])()
-    else:
-        mean = arrays[out].view(real_dtype(dtype))
-        bound_division(mean, size, mean)()
 
 
 def arithmetic_error(bits: int, error: Exception | None) -> Exception | None:
@@ -107,22 +102,6 @@ _WITH_ERRORS: dict[str, Callable[[], object]] = {
     "under": partial(np.multiply, _TINY, _TINY),
     "invalid": partial(np.divide, _ZERO, _ZERO),
 }
-
-
-def bind(
-    mailboxes: core.Mailboxes,
-    code: core.Code,
-    addresses: tuple[int, int],
-    scratch: Any,
-    tag: int = BLOCKING,
-    peer_addresses: core.PeerAddresses | None = None,
-) -> core.Run:
-    """A run on buffers at these addresses; `peer_addresses` tell where the registered buffers of other ranks are."""
-    run = core.Run(mailboxes, code, scratch, address(scratch), tag, peer_addresses)
-    run.bind(*addresses)
-    if counting():
-        run.count_messages(count)
-    return run
 
 
 class Traced:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from ..arguments.check_buffers import CheckedBuffers, check_buffers
 from ..arguments.memory import is_host
 from ..arguments.mpi_arguments import is_opaque, named_datatype, names_datatype, read, read_elements
 from ..arguments.ops import Operation, resolve
-from ..base import settings
+from ..base import hooks, settings
 from ..base.errors import CollectiveTimeout, MismatchError, WrongCommunicator, WrongRoot
 from ..compiler.program_key import ProgramKey
 from ..schedule.registry import COLLECTIVES, NATIVE, Algorithm, algorithms_of, find
@@ -32,7 +31,7 @@ from .topology import CommTopology
 def prepare(call: Call, channel: Channel) -> Prepared:
     """Check the arguments and choose an algorithm; see `pycoll.api.collectives` for the errors."""
     channel.check_usable()
-    channel.renew()
+    channel.epoch = hooks.epoch
     bind = Binder(channel, call.form)
     try:
         buffers, operation = check(call, channel.topology)
@@ -70,17 +69,9 @@ def _prepare_exact(
 
     choice = Choice("naive", "op=EXACT_SUM")
     key = _program_key(call, channel, buffers, operation, find(call.primitive, choice.algorithm), choice)
-    parts = partial(_prepare_part, channel)
-    exact = ExactCall(channel, key, buffers, operation, bind, algorithm=call.algorithm, prepare=parts)
+    exact = ExactCall(channel, key, buffers, operation, bind, algorithm=call.algorithm, prepare=prepare)
     exact.check()
     return exact
-
-
-def _prepare_part(channel: Channel, part: Call) -> Prepared:
-    prepared = prepare(part, channel)
-    if part.form == "blocking":
-        remember(prepared, part)
-    return prepared
 
 
 def run(call: Call, channel: Channel) -> Any:

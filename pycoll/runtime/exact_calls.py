@@ -17,8 +17,10 @@ from ..arguments.exact_sum import ExactSum
 from ..arguments.memory import is_host
 from ..schedule.registry import find
 from .calls import Call, Prepared
+from .channel import Channel
 from .executable import Executable
 from .front import NUMBERS
+from .plans import remember
 from .requests import NOTHING
 
 # how the results reach the ranks that want them; a reduce-scatter is complete without
@@ -30,7 +32,7 @@ class ExactCall(Prepared):
     """A reduction that consists of calls which move blocks, and of the sums between them."""
 
     algorithm: str | None = None
-    prepare: Callable[[Call], Prepared] | None = None
+    prepare: Callable[[Call, Channel], Prepared] | None = None  # by `pycoll.runtime.dispatch`, which imports this
 
     def check(self) -> None:
         """Raise an error if the calls are not possible."""
@@ -94,7 +96,9 @@ class ExactCall(Prepared):
                 return
         call = Call(primitive, self.channel.comm, sendbuf, recvbuf, None, root, self.algorithm, form=form)
         assert self.prepare
-        prepared = self.prepare(call)
+        prepared = self.prepare(call, self.channel)
+        if form == "blocking":
+            remember(prepared, call)
         prepared.bind = self.bind
         yield from prepared.body(prepared.executable)
 

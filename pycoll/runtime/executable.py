@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
@@ -83,7 +85,7 @@ class PythonSteps:
         self.calls, self.requests, self.marks, self._kept = calls, requests or [], marks or {}, kept
         self.waits = [self._awaited(step) for step in program.steps]
         self.waits += [None] * (len(calls) - len(self.waits))
-        self._at, self._inside = len(calls), False
+        self.position, self.broken_off = len(calls), False
 
     @property
     def tag(self) -> int:
@@ -103,7 +105,7 @@ class PythonSteps:
         """Add a last step."""
         self.program = replace(self.program, steps=[*self.program.steps, step])
         self.calls, self.waits = [*self.calls, call], [*self.waits, None]
-        self._at = len(self.calls)
+        self.position = len(self.calls)
 
     def record(self, tracer: Tracer) -> None:
         """Record its runs from now on."""
@@ -111,43 +113,35 @@ class PythonSteps:
 
     @property
     def complete(self) -> bool:
-        return self._at == len(self.calls)
-
-    @property
-    def broken_off(self) -> bool:
-        return self._inside
-
-    @property
-    def position(self) -> int:
-        return self._at
+        return self.position == len(self.calls)
 
     def begin(self) -> None:
-        self._at, self._inside = 0, False
+        self.position, self.broken_off = 0, False
 
     def advance(self, wait: bool = False) -> bool:
         calls, waits = self.calls, self.waits
-        while self._at < len(calls):
-            if (awaited := waits[self._at]) is None:
-                self._inside = True
+        while self.position < len(calls):
+            if (awaited := waits[self.position]) is None:
+                self.broken_off = True
                 try:
-                    calls[self._at]()
+                    calls[self.position]()
                 except (ArithmeticError, Warning) as error:
                     self.error = self.error or error
                 except BaseException as error:
-                    if _came_after(calls[self._at], error):
-                        self._at += 1
-                        self._inside = False
+                    if _came_after(calls[self.position], error):
+                        self.position += 1
+                        self.broken_off = False
                     raise
             elif wait:
                 awaited.Wait()
             elif not awaited.Test():
                 return False
-            self._at += 1
-            self._inside = False
+            self.position += 1
+            self.broken_off = False
         return True
 
     def open_messages(self) -> list[Message]:
-        begun = {step.message for step in self.program.steps[: self._at + 1] if isinstance(step, Start | Wait)}
+        begun = {step.message for step in self.program.steps[: self.position + 1] if isinstance(step, Start | Wait)}
         messages = self.program.messages
         return [
             messages[number] for number in sorted(begun) if number < len(messages) and not self.requests[number].Test()
@@ -202,3 +196,25 @@ def run_all(parts: Iterable[Executable]) -> BaseException | None:
                 raise
             delayed = delayed or error
     return delayed
+
+
+# Requests of MPI that a program has dropped without freeing them.  The garbage collector may run in a thread that must
+# not call MPI, or after MPI_Finalize: it only records them, and a later call of pycoll frees them.
+_dropped: list[Executable] = []
+
+
+def collect_later(owner: object, executable: Executable) -> weakref.finalize[..., object]:
+    """Free the requests of an executable some time after its owner is collected.
+
+    They must be inactive then: the code that starts them must keep a reference to the owner until they are complete.
+    """
+    finalizer = weakref.finalize(owner, _dropped.append, executable)
+    finalizer.atexit = False
+    return finalizer
+
+
+def free_dropped() -> None:
+    """Free the requests whose owners were collected."""
+    with contextlib.suppress(IndexError):  # another thread may have taken the last one
+        while _dropped:
+            _dropped.pop().free()

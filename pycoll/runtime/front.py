@@ -9,7 +9,7 @@ from mpi4py import MPI
 
 from .. import core
 from ..arguments.arrays import IN_PLACE, is_more_than_memory
-from ..arguments.datatypes import predefined
+from ..arguments.buffer_spec import predefined
 from ..schedule.registry import COLLECTIVES, NEIGHBORHOODS, PRIMITIVES
 from . import native
 from .channel import Channel

@@ -1,9 +1,9 @@
 """Collectives of Python objects, over the collectives of buffers.
 
 A rank first sends a short record of each object, by the collective of that name: its pickle, or the sizes of its
-segments.  The segments follow: each is sent from its own memory, and received into the memory of the new
-object.  Where all ranks
-use the compiled core, it packs short objects and exchanges records (`pycoll.core.objects`); the rest is done here.
+segments.  The segments follow: each is sent from its own memory, and received into the memory of the new object.  Where
+all ranks use the compiled core, it packs short objects and exchanges records (`pycoll.core.objects`); the rest is done
+here.
 """
 
 from __future__ import annotations
@@ -52,15 +52,7 @@ Wires = list[bytes]  # what parcels send first
 
 
 class Objects:
-    """The collectives of objects on one communicator.
-
-    Parameters
-    ----------
-    comm : MPI.Intracomm
-        The communicator of the caller.
-    channel : Channel
-        Its channel.
-    """
+    """The collectives of objects on one communicator."""
 
     def __init__(self, comm: MPI.Comm, channel: Channel) -> None:
         self._comm, self._channel = MPI.Intracomm(comm), channel
@@ -112,7 +104,6 @@ class Objects:
 
     def reduce(self, obj: Any, op: Any, root: Any = 0, algorithm: str | None = None) -> Any:
         """Combine the objects of all ranks at the root."""
-        self._check(root)
         return self._reduce("reduce", obj, op, root, algorithm)
 
     def allreduce(self, obj: Any, op: Any, algorithm: str | None = None) -> Any:

@@ -10,7 +10,7 @@ from ..arguments.memory import address
 from ..arguments.memory_kinds import HOST
 from ..arguments.mpi_arguments import read
 from ..arguments.ops import CONSTANTS
-from ..base import settings
+from ..base import hooks, settings
 from ..compiler.program import BLOCKING
 from ..selection.rules import PACKED
 from . import slots
@@ -28,7 +28,7 @@ def remember(prepared: Prepared, call: Call) -> None:
     """Let the front run later calls like this one; not while tracing."""
     channel, buffers = prepared.channel, prepared.buffers
     ready = prepared.simple or (prepared.native and prepared.one_part)  # MPI itself packs datatypes
-    if recorder.current or (settings.TIMEOUT and not prepared.slots) or not (ready and channel.current):
+    if channel.epoch != hooks.epoch or recorder.current or (settings.TIMEOUT and not prepared.slots) or not ready:
         return
     method, allocates = call.read is read, None
     if not method and buffers.result is not call.recvbuf:
@@ -46,14 +46,7 @@ def remember(prepared: Prepared, call: Call) -> None:
 def runner(prepared: Prepared, call: Call, method: bool) -> Runner | None:
     """What runs calls like this one on other buffers; None if each call is to be checked.
 
-    Parameters
-    ----------
-    prepared : Prepared
-        The call.
-    call : Call
-        Its arguments as the caller passed them.
-    method : bool
-        Whether MPI takes the arguments as the caller passed them.
+    `call` has the arguments as the caller passed them; MPI takes these of a `method`.
 
     Returns
     -------

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Any
 
 from .. import core
 from ..base import settings
@@ -17,41 +18,31 @@ from ..base.errors import CollectiveTimeout
 from .failures import UNDETECTED
 
 
-class Abandoned(Protocol):
-    """The part of a channel that a collective in flight uses when it fails."""
+class InFlight(ABC):
+    """A collective in flight, as those that move it on see it."""
 
-    mailboxes: core.Mailboxes | None
-
-    def interrupted(self, what: str, error: BaseException, *kept: object) -> BaseException:
-        """Make the communicator unusable because `what` ended early, and return the error to raise."""
-
-    def abandon(self, reason: RuntimeError, *kept: object) -> None:
-        """Make the communicator unusable, because messages may still be pending."""
-
-    def failure_on_host(self, *ranks: int) -> RuntimeError | None:
-        """Make the communicator unusable if one of these ranks of this host, or any, has ended; return the error."""
-
-
-class InFlight(Protocol):
-    """A collective in flight, as those that move it on see it: a `pycoll.runtime.requests.Request`."""
-
-    channel: Abandoned
-    error: BaseException | None
+    channel: Any  # a `pycoll.runtime.channel.Channel`, which itself waits by this module
+    error: BaseException | None = None  # in the class, so that a request is created faster
 
     @property
+    @abstractmethod
     def inside(self) -> bool:
         """Whether it is in the middle of a step, which itself lets the other ones progress."""
 
     @property
     def elsewhere(self) -> bool:
         """Whether it must be advanced in another thread."""
+        return False
 
+    @abstractmethod
     def advance(self, wait: bool = False) -> bool:
         """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
 
+    @abstractmethod
     def end(self) -> None:
         """Note that it is complete."""
 
+    @abstractmethod
     def give_up(self) -> None:
         """Raise CollectiveTimeout, and make the communicator unusable."""
 
@@ -119,7 +110,7 @@ def until(
 _unfinished: list[Callable[[], object]] = []  # they hold requests, whose memory MPI may still access
 
 
-def drain(channel: Abandoned | None) -> None:
+def drain(channel: object) -> None:
     """Wait for the collectives in flight on a channel before it is freed."""
     if tasks:
         until(

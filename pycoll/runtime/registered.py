@@ -271,7 +271,9 @@ class Registered:
         self._spans = [(area.start, area.end, first - area.start) for area, first in firsts]
         self._shifts = {first >> AREA: [start - first for start in area.starts] for area, first in firsts}
         if self.mapped:
-            self.mapped.set(self._spans, self._shifts)
+            none = [0] * len(self.here)
+            shifts = [self._shifts.get(number, none) for number in range(max(self._shifts, default=-1) + 1)]
+            self.mapped.set(np.array(self._spans, np.int64), np.array(shifts, np.int64))
 
 
 _TAG = 0  # of its messages; collectives have other tags

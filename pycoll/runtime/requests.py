@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any
 
 from mpi4py import MPI
@@ -17,17 +17,18 @@ from ..arguments.memory_kinds import HOST, Memory
 from ..base import settings
 from ..base.errors import CollectiveTimeout, MismatchError, with_hint
 from ..compiler.program import Collective, Message, Program, is_native
+from .channel import Channel
 from .executable import Executable, PythonSteps
 from .failures import UNDETECTED
 from .interruptions import interruptions_delayed
-from .progress import Abandoned, lock, mover, progress, tasks
+from .progress import InFlight, lock, mover, progress, tasks
 from .recording import recorder
 
 NOTHING = PythonSteps(Program([], [], 0), [])
 """The part of a task before the first."""
 
 
-class Request(ABC):
+class Request(InFlight):
     """A collective in flight.
 
     Notes
@@ -36,8 +37,6 @@ class Request(ABC):
     modified or freed until it is complete.
     """
 
-    # in the class, so that a request is created faster
-    error: BaseException | None = None
     done = False
     active = True  # its completion has not been reported yet
     result: Any = None  # what `wait` returns
@@ -46,7 +45,7 @@ class Request(ABC):
     _limit = 0.0  # seconds from `set_timeout` to the deadline
 
     name: str  # in error messages
-    channel: Abandoned
+    channel: Channel
     memory: Memory = HOST
 
     def Test(self, status: MPI.Status | None = None) -> bool:
@@ -168,30 +167,12 @@ class Request(ABC):
     def executable(self) -> Executable | None:
         """What runs now; None before the beginning and after the end."""
 
-    @property
-    @abstractmethod
-    def inside(self) -> bool:
-        """Whether it is in the middle of a step, which itself lets the other tasks progress."""
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether it must be advanced in another thread."""
-        return False
-
-    def set_device(self) -> None:  # noqa: B027 - nothing to do, if any thread may
+    def set_device(self) -> None:
         """Let this thread advance it from now on."""
 
     @abstractmethod
     def begin(self) -> None:
         """Start, and run all steps that need no waiting."""
-
-    @abstractmethod
-    def advance(self, wait: bool = False) -> bool:
-        """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
-
-    @abstractmethod
-    def end(self) -> None:
-        """Note that it is complete."""
 
     @property
     def position(self) -> tuple[int, int, int]:
@@ -281,7 +262,6 @@ class Request(ABC):
             self.channel.mailboxes.raise_delayed()
 
     def give_up(self) -> None:
-        """Raise CollectiveTimeout, and make the communicator unusable."""
         seconds = self._limit or settings.TIMEOUT
         problem = f"{self.name} did not finish within its timeout of {seconds:g} s: {self._state()}{UNDETECTED}"
         self.channel.abandon(CollectiveTimeout(problem), self, self.executable)

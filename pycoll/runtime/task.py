@@ -12,9 +12,10 @@ from mpi4py import MPI
 from .. import core
 from ..arguments.memory_kinds import HOST, Memory
 from ..base.errors import GPUError
+from .channel import Channel
 from .executable import Executable
 from .interruptions import interruptions_delayed
-from .progress import Abandoned, lock, tasks
+from .progress import lock, tasks
 from .progress_thread import unwatch, watch
 from .requests import NOTHING, Request
 
@@ -32,7 +33,7 @@ class Task(Request):
     _thread = 0  # that advances it
 
     def __init__(
-        self, parts: Callable[[], Iterable[Executable]], name: str, channel: Abandoned, memory: Memory = HOST
+        self, parts: Callable[[], Iterable[Executable]], name: str, channel: Channel, memory: Memory = HOST
     ) -> None:
         self.name, self.channel, self.memory = name, channel, memory
         self._make = parts
@@ -120,16 +121,16 @@ class CoreTask(core.RunInFlight, Request):
     """A collective in flight that is one run of the core."""
 
     def __init__(self, run: core.Run, prepared: Any) -> None:
-        super().__init__(run, prepared, tasks, None, None, None)
+        super().__init__(run, prepared, tasks)
 
     @property
     def name(self) -> str:  # type: ignore[override]
         return str(self.prepared.name)
 
     @property
-    def channel(self) -> Abandoned:  # type: ignore[override]
+    def channel(self) -> Channel:  # type: ignore[override]
         """The channel of its communicator."""
-        found: Abandoned = self.prepared.channel
+        found: Channel = self.prepared.channel
         return found
 
     finish_with_others = Request.finish

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,21 +86,16 @@ def set_stencil(comm: MPI.Comm, stencil: Stencil) -> None:
 class CommTopology:
     """The neighbors of this rank, and why collectives between neighbors are not possible, the same on all ranks.
 
-    `find_here` returns the edges of each rank of this host.
+    `here` returns the edges of each rank of this host.
     """
 
     neighbors: Neighbors
     problem: str = ""
-    find_here: Callable[[], tuple[tuple[Edge, ...], ...]] = tuple
-
-    @cached_property
-    def here(self) -> tuple[tuple[Edge, ...], ...]:
-        """The edges of each rank of this host."""
-        return self.find_here()
+    here: Callable[[], tuple[tuple[Edge, ...], ...]] = tuple
 
     def neighbors_for(self, algorithm: Algorithm) -> Neighbors:
         """What an algorithm needs to know of the neighbors."""
-        return self.neighbors._replace(here=self.here) if algorithm.needs_counts else self.neighbors
+        return self.neighbors._replace(here=self.here()) if algorithm.needs_counts else self.neighbors
 
 
 def topology_of(private: MPI.Intracomm, here: Sequence[int]) -> CommTopology | None:
@@ -115,11 +110,11 @@ def topology_of(private: MPI.Intracomm, here: Sequence[int]) -> CommTopology | N
     from ..schedule.neighbors import neighbors, stencil_neighbors
 
     if stencil := found.stencil:
-        return CommTopology(found, "", lambda: tuple(stencil_neighbors(rank, stencil).edges for rank in here))
+        return CommTopology(found, "", cache(lambda: tuple(stencil_neighbors(rank, stencil).edges for rank in here)))
     sources, destinations = _gathered(private, found)
     local = [(rank, sources[rank].tolist(), destinations[rank].tolist()) for rank in here]
     different = _different(sources, destinations)
-    return CommTopology(found, different, lambda: tuple(neighbors(*each).edges for each in local))
+    return CommTopology(found, different, cache(lambda: tuple(neighbors(*each).edges for each in local)))
 
 
 def _gathered(private: MPI.Intracomm, found: Neighbors) -> tuple[list[np.ndarray], list[np.ndarray]]:

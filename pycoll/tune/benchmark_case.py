@@ -15,7 +15,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
-from pycoll.arguments.datatypes import predefined
+from pycoll.arguments.buffer_spec import predefined
 from pycoll.arguments.device_copies import pinned
 from pycoll.arguments.memory import address
 from pycoll.arguments.ops import resolve

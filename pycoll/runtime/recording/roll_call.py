@@ -45,20 +45,7 @@ def stacks_path(directory: Path, rank: int) -> Path:
 
 
 class RollCall:
-    """Writes where this rank is.
-
-    Parameters
-    ----------
-    directory : Path
-        The directory, which is created.
-    rank, size : int
-        The rank in COMM_WORLD, and the number of its ranks.
-
-    Raises
-    ------
-    OSError
-        If the files cannot be created.
-    """
+    """Writes where this rank of COMM_WORLD is; raises OSError if its files cannot be created."""
 
     def __init__(self, directory: Path, rank: int, size: int) -> None:
         directory.mkdir(parents=True, exist_ok=True)
