@@ -53,11 +53,10 @@ def bind(
     launcher = None
     if is_native(program):
         step: Any = program.steps[0]
-        if step.form == "blocking":
-            calls = [native.bound(comm, step, buffers, operation)]
-        else:
+        if step.form != "blocking":
             requests.append(native.request(comm, step, buffers, operation))
-            calls = [requests[0].Start, *map(binder.call, program.steps[1:])]
+        first = requests[0].Start if requests else native.bound(comm, step, buffers, operation)
+        calls = [first, *map(binder.call, program.steps[1:])]
     elif launcher := buffers.memory.launcher(bases, buffers.dtype, operation, comm.size):
         marks = {step.step: launcher.mark() for step in program.steps if type(step) is Finish}
         calls = []
