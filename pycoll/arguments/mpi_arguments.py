@@ -215,16 +215,24 @@ def read_varying(
         check_blocks_apart(send, recv)
     else:
         _check_disjoint(extents)
+    result = None if stays or not gets else result
+    return in_blocks(send, recv, sends or (), result, in_place or stays, loads=in_place)
+
+
+def in_blocks(
+    send: BufferView | None, recv: BufferView | None, sends: Extents, result: Any, in_place: bool, loads: bool
+) -> CheckedBuffers:
+    """The buffers of a call that moves blocks of bytes; `loads` is whether the receive buffer is packed before it."""
     return CheckedBuffers(
         None if send is None else send.array,
         None if recv is None else recv.array,
         0,
         np.dtype(np.uint8),
-        in_place or stays,
-        None if stays or not gets else result,
-        sends or (),
-        extents or (),
-        before=[*(send.load if send else []), *(recv.load if recv and in_place else [])],
+        in_place,
+        result,
+        sends,
+        () if recv is None else recv.extents,
+        before=[*(send.load if send else []), *(recv.load if recv and loads else [])],
         after=recv.store if recv else [],
         elements=elements_of(*(view.dtype for view in (send, recv) if view)),
     )

@@ -13,7 +13,7 @@ from .arrays import IN_PLACE, as_array
 from .buffer_spec import BufferView, NeedsNativeMPI, is_unreadable, memory, parse, read_view, read_view_w
 from .check_buffers import CheckedBuffers
 from .memory import allocate_like
-from .mpi_arguments import check_blocks_apart, check_same_dtype, elements_of
+from .mpi_arguments import check_blocks_apart, check_same_dtype, in_blocks
 
 
 def read_between_neighbors(
@@ -47,19 +47,7 @@ def _read(primitive: Primitive, sendbuf: Any, recvbuf: Any, neighbors: Neighbors
     if not primitive.takes_all:
         _check_repeated_blocks(recv.extents, neighbors)
     check_blocks_apart(send, recv)
-    return CheckedBuffers(
-        send.array,
-        recv.array,
-        0,
-        np.dtype(np.uint8),
-        False,
-        _first(result),
-        sends,
-        recv.extents,
-        before=[*send.load, *(recv.load if None in incoming else [])],  # blocks that nobody sends stay as they are
-        after=recv.store,
-        elements=elements_of(send.dtype, recv.dtype),
-    )
+    return in_blocks(send, recv, sends, _first(result), False, loads=None in incoming)  # others are not touched
 
 
 def _first(spec: Any) -> Any:

@@ -173,7 +173,7 @@ def resolve(op: MPI.Op | str, datatype: MPI.Datatype | None = None, lasting: boo
     if lasting:
         op = kept(op)
         if datatype is not None and not datatype.is_predefined:
-            datatype = _KeptDatatype(datatype.Dup())
+            datatype = KeptDatatype(datatype.Dup())
     return _user_defined(op, datatype)
 
 
@@ -185,7 +185,7 @@ class _KeptOp(MPI.Op):
             self.Free()
 
 
-class _KeptDatatype(MPI.Datatype):
+class KeptDatatype(MPI.Datatype):
     """A copy of a datatype, which is freed when nothing refers to it any more."""
 
     def __del__(self) -> None:

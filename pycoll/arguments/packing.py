@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from .arrays import Action
+from .ops import KeptDatatype
 
 PIECE = 1 << 30  # bytes that are packed at a time: MPI before version 4 counts them in an int
 MOST = (1 << 31) - 1  # bytes that MPI before version 4 can pack at a time
@@ -36,7 +36,6 @@ def packing(
             placed, base = _placed(datatype, some, -lowest), MPI.buffer.fromaddress(start + lowest, 1)
         else:
             placed, base = _placed(datatype, some, start), memory[:1]
-        weakref.finalize(piece, _free, placed).atexit = False
         yield (
             partial(placed.Pack, base, piece, 0, MPI.COMM_SELF),
             partial(placed.Unpack, piece, 0, base, MPI.COMM_SELF),
@@ -49,11 +48,6 @@ def _placed(datatype: MPI.Datatype, count: int, displacement: int) -> MPI.Dataty
     Its extent is one byte, because Datatype.Pack computes the number of elements as memory length divided by extent.
     """
     elements = datatype.Create_hindexed([count], [displacement])
-    placed = elements.Create_resized(0, 1).Commit()
+    placed = KeptDatatype(elements.Create_resized(0, 1).Commit())
     elements.Free()
     return placed
-
-
-def _free(datatype: MPI.Datatype) -> None:
-    if not MPI.Is_finalized():
-        datatype.Free()

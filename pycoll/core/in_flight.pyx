@@ -52,7 +52,6 @@ cdef void lock_table() noexcept nogil:
 cdef int add(RunInFlight run) except -1:
     global table, count, capacity
     cdef PyObject **longer
-    cdef bint slept
     lock_table()
     if count == capacity:
         longer = <PyObject **>realloc(table, (2 * capacity + 8) * sizeof(PyObject *))
@@ -62,29 +61,22 @@ cdef int add(RunInFlight run) except -1:
         table, capacity = longer, 2 * capacity + 8
     table[count] = <PyObject *>run
     count += 1
-    slept = set_awake()
     lock_left(&table_lock)
-    if slept:
-        wake()
-    return 0
-
-
-cdef bint set_awake() noexcept nogil:
-    """While the table is locked: note that the thread in the background is awake; return whether it was not."""
-    global awake
-    cdef bint slept = not awake
-    awake = True
-    return slept
+    return wake()
 
 
 cdef int wake() except -1:
-    """Wake the thread in the background, or begin it, after `set_awake`."""
-    global begin
-    if begin is None:
+    """Wake the thread in the background, or begin it, unless it is awake."""
+    global awake, begin
+    cdef bint slept
+    lock_table()
+    slept, awake = not awake, True
+    lock_left(&table_lock)
+    if slept and begin is None:
         PyThread_release_lock(door)
-        return 0
-    begins, begin = begin, None
-    begins()
+    elif slept:
+        begins, begin = begin, None
+        begins()
     return 0
 
 
@@ -209,11 +201,7 @@ cdef class Mover:
 
     def wake(self):
         """Wake this thread, or begin it; collectives in flight do so themselves."""
-        lock_table()
-        cdef bint slept = set_awake()
-        lock_left(&table_lock)
-        if slept:
-            wake()
+        wake()
 
     def move(self, double seconds, double shortest, double longest):
         """Move them on for some seconds, with such naps, or until there is news; return False if there is nothing to do.

@@ -530,8 +530,7 @@ cdef class ObjectMessages(ObjectCollectives):
 
     cdef object front, channel
     cdef dict numbers
-    cdef np.ndarray viewed, one, own  # the memory, and views of the first entry and of all entries that this rank sends
-    cdef np.ndarray arrived, received, all  # the same for those that it receives
+    cdef np.ndarray arrived  # the memory of the entries that this rank receives
     cdef Py_ssize_t needed[KINDS]  # bytes of an entry that the last collective of each kind needed
     cdef Py_ssize_t expected[KINDS]  # bytes of an entry in the next one
     cdef object sent  # an array: bytes of the entry for each rank, if entries go straight there
@@ -565,18 +564,15 @@ cdef class ObjectMessages(ObjectCollectives):
         cdef int other, end = 1 if what & ROOT_SENDS else self.size
         cdef list found = []
         cdef Py_ssize_t needed = 0, each = self.room if what & EACH else self.whole
-        cdef np.ndarray holds  # the entries: a finalizer or a signal handler may begin another call
-        cdef char *entries
+        cdef char *entries = NULL
         cdef np.npy_intp *sizes
-        self.begin_messages(each)
-        holds = self.one if what == BCAST else self.all
+        if self.arrived is None or self.arrived.size < self.size * each:
+            self.arrived = zeros(self.size * each, uint8)
         if what == BCAST:
-            send, recv = None, self.one
-        elif what == SCATTER:
-            send, recv = self.own if count else None, self.received
+            send, recv = None, self.memory[:each]
         else:
-            send = self.own if what & EACH else self.one
-            recv = self.all if reads or what & COMBINES else None
+            send = self.memory[: self.size * each if what & EACH else each] if count else None
+            recv = self.arrived[: each if what == SCATTER else self.size * each] if reads or what & COMBINES else None
         algorithm = None
         if goes_straight(what):
             algorithm = "naive"
@@ -585,7 +581,8 @@ cdef class ObjectMessages(ObjectCollectives):
                 sizes[other] = HEAD + self.outgoing(other, each if count > 1 else 0).size
         if not self.ran(self.numbers[collective], algorithm, send, recv, root):
             self.undisturbed(self.others.exchange, (NAMES[collective], algorithm, send, recv, root))
-        entries = <char *>np.PyArray_DATA(holds)
+        if recv is not None:  # which keeps the memory: a finalizer or a signal handler may begin another call
+            entries = <char *>np.PyArray_DATA(<np.ndarray>recv)
         self.same_arrays = arrays
         if arrays:
             for other in range(end):
@@ -613,17 +610,6 @@ cdef class ObjectMessages(ObjectCollectives):
             if self.error is None:
                 self.error = error
             return True
-
-    cdef int begin_messages(self, Py_ssize_t each) except -1:
-        """Have views of memory for entries of so many bytes."""
-        if self.one is None or self.viewed is not self.memory or self.one.size != each:
-            self.viewed, self.one, self.own = self.memory, self.memory[:each], self.memory[: self.size * each]
-        if self.arrived is None or self.arrived.size < self.size * each:
-            self.arrived = zeros(self.size * each, uint8)
-            self.all = None
-        if self.all is None or self.all.size != self.size * each:
-            self.all, self.received = self.arrived[: self.size * each], self.arrived[:each]
-        return 0
 
     cdef int follow(self, int what, int count, int root, list found) except -1:
         """Exchange the segments of parcels."""

@@ -26,7 +26,8 @@ cdef class SlotCode(Arithmetic):
 cdef class Slots(Waiting):
     cdef object memory
     cdef readonly int rank, size
-    cdef char **areas
+    cdef char *start  # of the area of rank 0
+    cdef np.npy_intp distance  # between two areas
     cdef char *scratch
     cdef public uint32_t turn, left  # numbers: of the last turn, and of one that all ranks have left
     cdef np.npy_intp slot  # where the slot of this turn is in each area
@@ -44,11 +45,14 @@ cdef class Slots(Waiting):
     cdef bint is_elsewhere(self, int rank, int counter_) noexcept
     cdef int refuse(self, int rank) except -1
 
+    cdef inline char *area_of(self, int rank) noexcept nogil:
+        return self.start + rank * self.distance
+
     cdef inline char *slot_of(self, int rank) noexcept nogil:
-        return self.areas[rank] + self.slot
+        return self.area_of(rank) + self.slot
 
     cdef inline announcement *announcement_of(self, int rank) noexcept nogil:
-        return <announcement *>(self.areas[rank] + ANNOUNCED)
+        return <announcement *>(self.area_of(rank) + ANNOUNCED)
 
     cdef inline uint32_t *call_of(self, int rank) noexcept nogil:
         return <uint32_t *>(self.slot_of(rank) - BEFORE // 2)
@@ -56,4 +60,4 @@ cdef class Slots(Waiting):
     cdef inline counter *counter_of(self, int rank, int number) noexcept nogil:
         if number == READY:
             return <counter *>(self.slot_of(rank) - BEFORE)
-        return <counter *>(self.areas[rank] + (number - DONE) * SPREAD)
+        return <counter *>(self.area_of(rank) + (number - DONE) * SPREAD)

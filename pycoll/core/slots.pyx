@@ -17,7 +17,6 @@ ahead, so ranks post all their counters now and then.  `tests/pure/core/` has a 
 
 cimport cython
 cimport numpy as np
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memmove
@@ -108,16 +107,10 @@ cdef class Slots(Waiting):
 
     def __cinit__(self, bint oversubscribed, idle, give_up, memory, int rank, int size, mismatched):
         cdef unsigned char[::1] view = memory
-        cdef char *start = <char *>&view[0]
         self.memory, self.rank, self.size, self.mismatched = memory, rank, size, mismatched
-        self.areas = <char **>PyMem_Malloc(self.size * sizeof(char *))
-        if self.areas == NULL:
-            raise MemoryError
-        for other in range(self.size):
-            self.areas[other] = start + <np.npy_intp>other * area_size
+        self.start, self.distance = <char *>&view[0], area_size
 
     def __dealloc__(self):
-        PyMem_Free(self.areas)
         free(self.scratch)
 
     def __call__(self, SlotCode program, size_t send, size_t recv):
