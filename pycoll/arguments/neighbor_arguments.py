@@ -47,7 +47,8 @@ def _read(primitive: Primitive, sendbuf: Any, recvbuf: Any, neighbors: Neighbors
     if not primitive.takes_all:
         _check_repeated_blocks(recv.extents, neighbors)
     check_blocks_apart(send, recv)
-    return in_blocks(send, recv, sends, _first(result), False, loads=None in incoming)  # others are not touched
+    # blocks that nobody sends stay as they are, so they are packed, too
+    return in_blocks(send, recv, sends, _first(result), False, loads=None in incoming)
 
 
 def _first(spec: Any) -> Any:

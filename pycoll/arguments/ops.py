@@ -186,7 +186,7 @@ class _KeptOp(MPI.Op):
 
 
 class KeptDatatype(MPI.Datatype):
-    """A copy of a datatype, which is freed when nothing refers to it any more."""
+    """A datatype that is freed when nothing refers to it any more."""
 
     def __del__(self) -> None:
         if not MPI.Is_finalized():

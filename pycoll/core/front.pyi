@@ -29,10 +29,54 @@ class Front:
         tags: Iterator[int],
     ) -> None: ...
     def forget(self) -> None: ...
-    def run(self, primitive: int, algorithm: str | None, *given: Any) -> bool: ...
-    def call(self, primitive: int, algorithm: str | None, *given: Any) -> Any: ...
-    def start(self, primitive: int, function: bool, algorithm: str | None, *given: Any) -> Any: ...
-    def remember(self, primitive: int, kind: int, algorithm: str | None, *given: Any) -> None: ...
+    def run(
+        self,
+        primitive: int,
+        algorithm: str | None,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: Any,
+        root: Any,
+        recvcounts: Any = None,
+        sent: int = 0,
+    ) -> bool: ...
+    def call(
+        self,
+        primitive: int,
+        algorithm: str | None,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: Any,
+        root: Any,
+        recvcounts: Any = None,
+    ) -> Any: ...
+    def start(
+        self,
+        primitive: int,
+        function: bool,
+        algorithm: str | None,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: Any,
+        root: Any,
+        recvcounts: Any = None,
+    ) -> Any: ...
+    def remember(
+        self,
+        primitive: int,
+        kind: int,
+        algorithm: str | None,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: Any,
+        root: Any,
+        recvcounts: Any,
+        sent: int,
+        received: int,
+        prepared: Any,
+        find_runner: Any,
+        allocates: np.ndarray | None,
+    ) -> None: ...
 
 class MpiCall:
     def __init__(

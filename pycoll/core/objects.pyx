@@ -533,7 +533,7 @@ cdef class ObjectMessages(ObjectCollectives):
     cdef np.ndarray arrived  # the memory of the entries that this rank receives
     cdef Py_ssize_t needed[KINDS]  # bytes of an entry that the last collective of each kind needed
     cdef Py_ssize_t expected[KINDS]  # bytes of an entry in the next one
-    cdef object sent  # an array: bytes of the entry for each rank, if entries go straight there
+    cdef np.ndarray sent  # bytes of the entry for each rank, if entries go straight there
 
     def __cinit__(self, int rank, int size, others, channel, dict numbers):
         self.front, self.channel, self.numbers = channel.front, channel, {what: numbers[name, False] for what, name in NAMES.items()}
@@ -576,7 +576,7 @@ cdef class ObjectMessages(ObjectCollectives):
         algorithm = None
         if goes_straight(what):
             algorithm = "naive"
-            sizes = <np.npy_intp *>np.PyArray_DATA(<np.ndarray>self.sent)
+            sizes = <np.npy_intp *>np.PyArray_DATA(self.sent)
             for other in range(self.size if count else 0):
                 sizes[other] = HEAD + self.outgoing(other, each if count > 1 else 0).size
         if not self.ran(self.numbers[collective], algorithm, send, recv, root):
@@ -602,7 +602,7 @@ cdef class ObjectMessages(ObjectCollectives):
     cdef bint ran(self, number, algorithm, send, recv, root) except -1:
         """Run a collective by the plan of the front; the exception of a signal handler is raised later."""
         try:
-            sent = 0 if algorithm is None else <size_t>np.PyArray_DATA(<np.ndarray>self.sent)
+            sent = 0 if algorithm is None else <size_t>np.PyArray_DATA(self.sent)
             return self.front.run(number, algorithm, send, recv, None, root, None, sent)
         except BaseException as error:
             if isinstance(error, (MPI.Exception, MemoryError)) or self.channel.broken:

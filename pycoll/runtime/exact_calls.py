@@ -32,7 +32,7 @@ class ExactCall(Prepared):
     """A reduction that consists of calls which move blocks, and of the sums between them."""
 
     algorithm: str | None = None
-    prepare: Callable[[Call, Channel], Prepared] | None = None  # by `pycoll.runtime.dispatch`, which imports this
+    prepare: Callable[[Call, Channel], Prepared] | None = None  # that of `dispatch`, which imports this
 
     def check(self) -> None:
         """Raise an error if the calls are not possible."""
