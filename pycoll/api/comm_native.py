@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import cache
 from typing import Any
 
 from mpi4py import MPI
@@ -41,12 +42,16 @@ def native(comm: MPI.Intracomm, method: str, why: object, given: dict[str, Any])
     if method.endswith("_init"):
         given = given | {name: _with_own_type(given[name], types) for name in ("sendbuf", "recvbuf")}
     function = getattr(MPI.Topocomm, f"I{method.lower()}" if waits else method)  # which has all of them
-    names = [name for name in inspect.signature(function).parameters if name in given]
-    request = function(comm, **{name: given[name] for name in names})
+    request = function(comm, **{name: given[name] for name in _parameters(function) if name in given})
     if waits:
         until(request.Test, f"the native {method} on rank {comm.rank} of {comm.size}")
         return request
     return keeping(request, given, types)
+
+
+@cache
+def _parameters(function: Any) -> list[str]:
+    return list(inspect.signature(function).parameters)
 
 
 def _op_of_mpi(name: str, why: object, given: dict[str, Any]) -> MPI.Op:

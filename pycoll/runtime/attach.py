@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 
@@ -17,9 +18,10 @@ from ..selection.choices import Choices
 from ..selection.select import CommFacts
 from .channel import Channel
 from .executable import free_dropped
-from .facts import facts_of, warn_once
+from .facts import exchange_facts, facts_in, warn_once
 from .failures import failures_named
 from .front import new_front
+from .host_memory import Process
 from .interruptions import interruptions_delayed
 from .missing import missing
 from .objects import objects_of
@@ -75,15 +77,19 @@ def attach(comm: MPI.Comm | None = None) -> Channel:
         raise RuntimeError("this process was forked from one that uses MPI, so it cannot use communicators")
     what = "the first call of pycoll on this communicator"
     with interruptions_delayed(), failures_named(comm, what):
+        plain, state = with_topology(comm), partial(missing, comm, "made this call")
+        exchange, table = exchange_facts(plain)
         try:
-            private, request = with_topology(comm).Idup()  # not Dup, so that collectives in flight progress meanwhile
-            until(request.Test, what, partial(missing, comm, "made this call"))
+            try:
+                private, request = plain.Idup()  # not Dup, so that collectives in flight progress meanwhile
+            finally:
+                until(exchange.Test, what, state)
+            until(request.Test, what, state)
         except MPI.Exception as error:
             raise explained(error) from error
-        facts = facts_of(private)
-        return _register(
-            comm, private, facts, _chosen.get(comm.handle), topology_of(private, facts.on_host_of(private.rank))
-        )
+        facts, processes = facts_in(table, private)
+        topology = topology_of(private, facts.on_host_of(private.rank))
+        return _register(comm, private, facts, processes, _chosen.get(comm.handle), topology)
 
 
 def is_new(comm: object) -> bool:
@@ -200,7 +206,7 @@ def shrink(comm: MPI.Intracomm) -> MPI.Intracomm:
     facts = replace(known.facts, hosts=hosts, domains=tuple(known.facts.domains[rank] for rank in ranks))
     choices = Choices()
     choices.update(known.choices)
-    _register(child, private, facts, choices)
+    _register(child, private, facts, (), choices)
     return child
 
 
@@ -208,13 +214,14 @@ def _register(
     comm: MPI.Comm,
     private: MPI.Intracomm,
     facts: CommFacts,
+    processes: Sequence[Process],
     choices: Choices | None,
     topology: CommTopology | None = None,
 ) -> Channel:
     identity(private)
     channel = Channel(private, facts, Choices() if choices is None else choices, fitting(facts))
     channel.topology = topology
-    channel.mailboxes, channel.slots = open_core(channel)
+    channel.mailboxes, channel.slots = open_core(channel, processes)
     if comm.size == 1:
         _warn_if_alone()
     channel.front = new_front(channel)

@@ -30,6 +30,7 @@ from . import core_runs
 from .bind import bind
 from .executable import Executable
 from .failures import has_ended, rank_failed
+from .host_memory import Part
 from .recording import recorder
 from .registered import NotEnoughMemory, Registered
 from .topology import CommTopology
@@ -51,6 +52,7 @@ class Channel:
         self.front: core.Front | core.NoFront = core.NoFront()  # the plans of the compiled core
         self.objects: Any = None  # its collectives of Python objects
         self.broken: RuntimeError | MismatchError | None = None  # why it is unusable
+        self.part: Part | None = None  # of the memory of this host
         self.processes: dict[int, int] = {}  # of the ranks of this host that share memory
         self.reads_memory = False  # whether they can copy each other's memory
         self.roll_slot = 0  # its position in the roll call
@@ -212,6 +214,8 @@ class Channel:
             self.stop_core()
             self.objects = None
             self.comm.Free()
+            if self.part:
+                self.part.leave()
             self.broken = self.broken or RuntimeError("it was freed")  # persistent requests may be left
 
 

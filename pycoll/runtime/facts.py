@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from functools import cache, partial
+from functools import cache, lru_cache
 
 import numpy as np
 from mpi4py import MPI
@@ -20,52 +20,85 @@ from ..schedule.registry import own_algorithms, own_digest
 from ..selection.choices import unknown_variables
 from ..selection.select import CommFacts
 from . import native
-from .missing import missing
+from .host_memory import Process, this_process
 from .open_core import why_unusable
-from .progress import until
 from .tuned import usable_tuning_file
 
 ROW = 32  # numbers that a rank tells, in all versions of pycoll, so that ranks of different ones refuse each other
+FACTS = (
+    *("version", "host", "tuning file", "GPU", "native", "CUDA-aware", "cores", "own algorithms", "core"),
+    *("reference", "no place", *KINDS),
+)
+SAME = ("version", "reference", "own algorithms")  # facts that must be the same on all ranks
 
 
-def facts_of(private: MPI.Intracomm) -> CommFacts:
-    """The host of each rank, and other facts that the ranks must know about each other.
+def exchange_facts(comm: MPI.Intracomm) -> tuple[MPI.Request, np.ndarray]:
+    """Begin to tell all ranks what this one knows, and return a table with a row for each of them."""
+    row, table = np.zeros(ROW, np.int64), np.empty((comm.size, ROW), np.int64)
+    row[: len(FACTS)] = _own_facts()
+    row[-len(Process._fields) :] = this_process()
+    return comm.Iallgather(row, table), table
+
+
+def facts_in(table: np.ndarray, private: MPI.Intracomm) -> tuple[CommFacts, list[Process]]:
+    """The facts and the processes in the table of `exchange_facts`; raises an error if the ranks must not differ so.
 
     Hosts are compared by processor name, because Split_type would block the progress of collectives in flight.
     """
-    name = MPI.Get_processor_name().encode()
-    file, unusable = usable_tuning_file()
+    known = table[:, : len(FACTS)]
+    facts = _common_facts(known.tobytes())
+    if facts is None:
+        error = _difference(private, dict(zip(FACTS, known.T)))
+        private.Free()
+        raise error
+    _warn_of_environment()  # after the exchange, since the caller may turn warnings into errors
+    if not facts.one_tuning_file:
+        warn_once("the ranks have different tuning files, so none is used")
+    return facts, [Process(*each) for each in table[:, -len(Process._fields) :].tolist()]
+
+
+def _own_facts() -> list[int]:
+    """Those of this rank, in the order of FACTS."""
+    file, _ = usable_tuning_file()
     on_gpu = gpu_possible()
     own, problem = _domains()
-    known = {
-        "host": zlib.crc32(name) << 31 ^ zlib.crc32(name[::-1]),  # 63 bits
-        "tuning file": file.digest if file else 0,
-        "GPU": on_gpu,
-        "native": settings.NATIVE and MPI.Query_thread() == MPI.THREAD_MULTIPLE,
-        "CUDA-aware": on_gpu and _cuda_aware(),
-        "cores": os.cpu_count() or 1,
-        "own algorithms": own_digest(),
-        "core": not why_unusable(),
-        "reference": settings.EXECUTOR == "reference",
-        "no place": bool(problem),
-        **dict(zip(KINDS, own)),
-    }
-    mine = {"version": zlib.crc32(" ".join([__version__, *known]).encode())} | known
-    row, table = np.zeros(ROW, np.int64), np.empty((private.size, ROW), np.int64)
-    row[: len(mine)] = [*mine.values()]
-    exchange = private.Iallgather(row, table)
-    until(exchange.Test, "the first call of pycoll on this communicator", partial(missing, private, "taken part"))
-    of = dict(zip(mine, table.T))
-    if different := _difference(private, of):
-        private.Free()
-        raise MismatchError(different)
-    if ranks := np.flatnonzero(of["no place"]).tolist():
-        private.Free()
-        raise ValueError(problem or f"{VARIABLE} of {ranks_named(ranks)} is not of the form socket=0,numa=0,l3=0")
+    return [
+        _digest(__version__, *FACTS),
+        _host(),
+        file.digest if file else 0,
+        on_gpu,
+        settings.NATIVE and MPI.Query_thread() == MPI.THREAD_MULTIPLE,
+        on_gpu and _cuda_aware(),
+        _cores(),
+        own_digest(),
+        not why_unusable(),
+        settings.EXECUTOR == "reference",
+        bool(problem),
+        *own,
+    ]
+
+
+@cache
+def _host() -> int:
+    """A number of 63 bits for the name of this host."""
+    name = MPI.Get_processor_name().encode()
+    return zlib.crc32(name) << 31 ^ zlib.crc32(name[::-1])
+
+
+@cache
+def _digest(*words: str) -> int:
+    return zlib.crc32(" ".join(words).encode())
+
+
+@lru_cache(maxsize=64)  # many communicators have the same ranks
+def _common_facts(table: bytes) -> CommFacts | None:
+    """What the ranks know, from the facts of all ranks; None if they cannot communicate."""
+    of = dict(zip(FACTS, np.frombuffer(table, np.int64).reshape(-1, len(FACTS)).T))
+    if of["no place"].any() or any(_ranks_with_other(of, fact) for fact in SAME):
+        return None
     numbers: dict[int, int] = {}
-    hosts = tuple(numbers.setdefault(name, len(numbers)) for name in of["host"].tolist())
-    facts = CommFacts(
-        hosts,
+    return CommFacts(
+        tuple(numbers.setdefault(name, len(numbers)) for name in of["host"].tolist()),
         one_tuning_file=bool((of["tuning file"] == of["tuning file"][0]).all()),
         host_memory=not of["GPU"].any(),
         library=native.library(),
@@ -75,11 +108,17 @@ def facts_of(private: MPI.Intracomm) -> CommFacts:
         cores=int(of["cores"].min()),
         domains=tuple(zip(*(of[kind].tolist() for kind in KINDS))),
     )
+
+
+@cache
+def _warn_of_environment() -> None:
     warn_once(unknown_variables())
-    warn_once(unusable)  # after the exchange, since the caller may turn warnings into errors
-    if not facts.one_tuning_file:
-        warn_once("the ranks have different tuning files, so none is used")
-    return facts
+    warn_once(usable_tuning_file()[1])
+
+
+@cache
+def _cores() -> int:
+    return os.cpu_count() or 1
 
 
 def _domains() -> tuple[tuple[int, ...], str]:
@@ -90,33 +129,36 @@ def _domains() -> tuple[tuple[int, ...], str]:
         return (UNKNOWN,) * len(KINDS), str(error)
 
 
-def _difference(private: MPI.Intracomm, of: dict[str, np.ndarray]) -> str:
-    """How ranks differ in what must be the same on all of them, in words; empty if they do not.
+def _ranks_with_other(of: dict[str, np.ndarray], fact: str) -> list[int]:
+    """The ranks that differ from rank 0 in a fact."""
+    ranks: list[int] = np.flatnonzero(of[fact] != of[fact][0]).tolist()
+    return ranks
+
+
+def _difference(private: MPI.Intracomm, of: dict[str, np.ndarray]) -> Exception:
+    """The error that says in what the ranks differ, or which of them have no place.
 
     The facts of other versions have other meanings, but the first one is always the version.
     """
-
-    def differing(fact: str) -> list[int]:
-        ranks: list[int] = np.flatnonzero(of[fact] != of[fact][0]).tolist()
-        return ranks
-
-    if ranks := differing("version"):
-        return (
+    me = f"rank {private.rank} of {private.size}"
+    if ranks := _ranks_with_other(of, "version"):
+        return MismatchError(
             f"{ranks_have(ranks)} another version of pycoll than rank 0; "
-            f"rank {private.rank} of {private.size} has {__version__}: install the same version for all ranks"
+            f"{me} has {__version__}: install the same version for all ranks"
         )
-    if ranks := differing("reference"):
-        return (
+    if ranks := _ranks_with_other(of, "reference"):
+        return MismatchError(
             f"{ranks_have(ranks)} another PYCOLL_EXECUTOR than rank 0, and one of them is 'reference'; "
-            f"rank {private.rank} of {private.size} has {settings.EXECUTOR!r}: set the same value for all ranks"
+            f"{me} has {settings.EXECUTOR!r}: set the same value for all ranks"
         )
-    if ranks := differing("own algorithms"):
+    if ranks := _ranks_with_other(of, "own algorithms"):
         own = ", ".join(map(str, own_algorithms())) or "none"
-        return (
+        return MismatchError(
             f"{ranks_named(ranks)} of {private.size} registered algorithms outside of pycoll which differ from "
             f"those of rank 0; rank {private.rank} has {own}: import the same files on all ranks before the first call"
         )
-    return ""
+    ranks = np.flatnonzero(of["no place"]).tolist()
+    return ValueError(_domains()[1] or f"{VARIABLE} of {ranks_named(ranks)} is not of the form socket=0,numa=0,l3=0")
 
 
 def _cuda_aware() -> bool:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import mmap
-import os
 import sys
 import time
 import weakref
+from collections.abc import Sequence
+from functools import cache
 
-import numpy as np
 from mpi4py import MPI
 
 from .. import core
 from ..base import settings
 from ..base.errors import CollectiveTimeout, MismatchError
-from . import native, shared_file
+from . import native
 from .channel import Channel
 from .core_runs import arithmetic_error
 from .failures import TOLERANT
-from .progress import progress, tasks, until
+from .host_memory import Process, lent_by_first
+from .progress import progress, tasks
 
 NAP = 1_000_000  # nanoseconds that a rank sleeps at a time
 SHORT_NAP = 20_000  # the same, while collectives are in flight, which progress between two naps
@@ -42,29 +42,28 @@ def why_not_shared() -> str:
     return "ranks may fail" if TOLERANT else ""
 
 
-def open_core(channel: Channel) -> tuple[core.Mailboxes | None, core.Slots | None]:
+def open_core(channel: Channel, processes: Sequence[Process]) -> tuple[core.Mailboxes | None, core.Slots | None]:
     """Open the mailboxes of a communicator, and its slots if all ranks share a host.  All ranks call this together.
 
     Nothing is shared between hosts with one rank each, and where ranks may fail, so that nobody waits for all of them.
-
-    The first rank of a host creates the memory, and the others open it.  A random number in the memory of each process
-    shows whether another one can copy from there.
     """
     comm, facts = channel.comm, channel.facts
-    here, memory, processes, copies = facts.on_host_of(comm.rank), None, [os.getpid()] * comm.size, False
-    usable = facts.host_memory and not why_not_shared()
-    if facts.size == 1 and usable:
-        memory, copies = memoryview(mmap.mmap(-1, core.mailboxes_size(1) + core.AREA_SIZE)), True
-    elif facts.host_count < facts.size and not TOLERANT:
-        memory, processes, copies = _shared(comm, here, usable, facts.host_count == 1)
+    here = facts.on_host_of(comm.rank)
+    slots = 0  # bytes
+    if (facts.host_count < facts.size or facts.size == 1) and not TOLERANT:
+        usable = facts.host_memory and not why_not_shared()
+        slots = comm.size * core.AREA_SIZE if usable and facts.host_count == 1 else 0
+        nbytes = slots + core.mailboxes_size(len(here)) if usable else 0
+        channel.part, channel.reads_memory = lent_by_first(comm, here, facts.firsts, processes, usable, nbytes)
     if why_unusable():
         return None, None
-    channel.processes = {rank: processes[rank] for rank in here} if memory else {}
-    channel.reads_memory = copies
+    memory = None
+    if channel.part:
+        memory = channel.part.memory  # the slots come first, because they begin with pages
+        channel.processes = {rank: processes[rank].number for rank in here}
     waiting = _Waiting(channel)
     waits = facts.oversubscribed, waiting.look, waiting.give_up
     local_ranks = [here.index(rank) if memory and rank in here else -1 for rank in range(comm.size)]
-    slots = comm.size * core.AREA_SIZE if facts.host_count == 1 else 0  # come first, because they begin with pages
     boxes = memory[slots:] if memory else None
     handles = MPI._handleof(MPI.BYTE), MPI._handleof(comm)
     mailboxes = core.Mailboxes(
@@ -72,7 +71,7 @@ def open_core(channel: Channel) -> tuple[core.Mailboxes | None, core.Slots | Non
         boxes,
         local_ranks,
         comm.rank,
-        processes if copies else [0] * comm.size,
+        [process.number for process in processes] if channel.reads_memory else [0] * comm.size,
         _functions(),
         handles,
         native.error_of,
@@ -83,54 +82,10 @@ def open_core(channel: Channel) -> tuple[core.Mailboxes | None, core.Slots | Non
     return mailboxes, core.Slots(*waits, memory[:slots], comm.rank, comm.size, waiting.mismatched)
 
 
+@cache
 def _functions() -> list[int]:
     """The addresses of MPI_Isend, MPI_Irecv and MPI_Test; zeros if they cannot be found."""
     return [native.function_at(f"MPI_{name}") for name in ("Isend", "Irecv", "Test")]
-
-
-def _shared(
-    comm: MPI.Intracomm, here: list[int], usable: bool, slots: bool
-) -> tuple[memoryview | None, list[int], bool]:
-    """The memory of this host, or None; the processes of all ranks; whether they can copy each other's memory."""
-    nbytes = 0 if core.problem else core.mailboxes_size(len(here)) + (len(here) * core.AREA_SIZE if slots else 0)
-    token = np.frombuffer(os.urandom(8), np.int64)
-    file, mine = -1, usable
-    try:
-        if usable and comm.rank == here[0]:
-            try:
-                file = shared_file.created(nbytes)
-            except OSError:
-                mine = False
-        location = shared_file.NOWHERE if file < 0 else shared_file.where(file)
-        found = _gathered(comm, [mine, *location, os.getpid(), int(token[0]), token.ctypes.data])
-        memory = _mapped(found[here[0], 1 : 1 + shared_file.WHERE].tolist(), nbytes) if found[here, 0].all() else None
-        process, number, address = found[here[here.index(comm.rank) - 1], -3:].tolist()
-        copies = memory is not None and core.copied(process, address) == number
-        results = _gathered(comm, [memory is not None, copies])[here]
-    finally:
-        if file >= 0:
-            os.close(file)
-    return memory if results[:, 0].all() else None, found[:, -3].tolist(), bool(results[:, 1].all())
-
-
-def _gathered(comm: MPI.Intracomm, mine: list[int]) -> np.ndarray:
-    table = np.empty((comm.size, len(mine)), np.int64)
-    until(comm.Iallgather(np.array(mine, np.int64), table).Test, "opening the memory that the ranks of a host share")
-    return table
-
-
-def _mapped(location: list[int], nbytes: int) -> memoryview | None:
-    """The memory of a file, or None."""
-    try:
-        file = shared_file.opened(location)
-    except OSError:  # another container, or another user
-        return None
-    try:
-        return shared_file.mapped(file, nbytes)
-    except OSError:
-        return None
-    finally:
-        os.close(file)
 
 
 class _Waiting:

@@ -22,6 +22,7 @@ from mpi4py import MPI
 from .. import core
 from ..base import settings
 from . import shared_file
+from .account import Account
 from .progress import until
 
 GROWTH = 1 << 20  # the least bytes of the part of a rank in an area; each area is as large as all before together
@@ -36,35 +37,6 @@ class NotEnoughMemory(MemoryError):
     """A rank cannot allocate its memory; raised on all ranks."""
 
 
-class AreaPart:
-    """The account of the part of one rank in an area: its holes, in order."""
-
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes = nbytes
-        self._holes = [(0, nbytes)]
-        self.taken: dict[int, int] = {}  # the bytes of each allocation, by its offset
-
-    def hole(self, nbytes: int) -> int | None:
-        """The offset of the first hole of this size, or None."""
-        return next((start for start, end in self._holes if end - start >= nbytes), None)
-
-    def take(self, nbytes: int) -> int:
-        """Allocate from the first hole of this size, and return its offset."""
-        at, (start, end) = next((i, hole) for i, hole in enumerate(self._holes) if hole[1] - hole[0] >= nbytes)
-        self._holes[at : at + 1] = [(start + nbytes, end)] if end - start > nbytes else []
-        self.taken[start] = nbytes
-        return start
-
-    def give_back(self, start: int) -> None:
-        """Free what `take` has allocated at this offset, and join the holes around it."""
-        holes = sorted([*self._holes, (start, start + self.taken.pop(start))])
-        self._holes = []
-        for hole in holes:
-            if self._holes and self._holes[-1][1] == hole[0]:
-                hole = self._holes.pop()[0], hole[1]
-            self._holes.append(hole)
-
-
 class Area:
     """Memory with a part for each rank of a host; `maps` are the parts of all ranks as they are mapped here."""
 
@@ -72,7 +44,7 @@ class Area:
         self.memory = maps[local_rank]
         self._maps = maps  # which stay mapped
         self.starts = [MPI.Get_address(one) for one in maps]
-        self.parts = [AreaPart(len(one)) for one in maps]
+        self.parts = [Account(len(one)) for one in maps]
         self.start, self.end = self.starts[local_rank], self.starts[local_rank] + len(maps[local_rank])
         self.arrays: dict[int, list[int]] = {}  # the offsets in all parts, by the number of the allocation
 

@@ -72,10 +72,18 @@ def mapped(file: int, nbytes: int, populate: bool = False) -> memoryview:
     return memoryview(memory)
 
 
+def clear(memory: memoryview) -> None:
+    """Give whole pages of mapped memory back to the system, which makes them anew, with zeros, when they are used."""
+    start = ctypes.addressof((ctypes.c_ubyte * 0).from_buffer(memory))
+    if _libc().madvise(start, memory.nbytes, mmap.MADV_REMOVE):
+        ctypes.memset(start, 0, memory.nbytes)
+
+
 @cache
 def _libc() -> Any:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long
     libc.munmap.argtypes = ctypes.c_void_p, ctypes.c_size_t
+    libc.madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     return libc

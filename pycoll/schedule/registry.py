@@ -8,7 +8,7 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from .cuts import whole
@@ -240,6 +240,11 @@ class Algorithm:
             raise ValueError(f"{self} depends on the topology of a communicator, which is not known here")
         return self.generator(**{name: given[name] for name in self.parameters})
 
+    @cached_property
+    def own(self) -> bool:
+        """Whether it was registered outside of the package."""
+        return not self.generator.__module__.startswith("pycoll.primitives.")
+
     def __str__(self) -> str:
         return f"{self.primitive.name}.{self.name}"
 
@@ -344,24 +349,19 @@ def check_name(primitive: Primitive, name: str) -> None:
         raise ValueError(f"{name} is the name of {owner} for {primitive.name}: choose another name")
 
 
-def is_own(algorithm: Algorithm) -> bool:
-    """Return whether an algorithm was registered outside of the package."""
-    return not algorithm.generator.__module__.startswith("pycoll.primitives.")
-
-
 def _owner(primitive: Primitive, name: str) -> str:
     """Return what has a name that an algorithm outside of the package must not take, or an empty string."""
     if name == NATIVE:
         return "the collective of the MPI library"
     for found, owner in [(primitive.algorithms, "an algorithm"), (primitive.families, "a family of algorithms")]:
-        if name in found and not is_own(found[name]):
+        if name in found and not found[name].own:
             return f"{owner} of pycoll"
     return ""
 
 
 def own_algorithms() -> list[Algorithm]:
     """Return the algorithms that were registered outside of the package."""
-    return [found for each in PRIMITIVES.values() for found in each.algorithms.values() if is_own(found)]
+    return [found for each in PRIMITIVES.values() for found in each.algorithms.values() if found.own]
 
 
 def own_digest() -> int:
@@ -400,7 +400,7 @@ def adopt(primitive: str, source: str, *names: str) -> None:
     to = PRIMITIVES[primitive]
     for name, other in algorithms_of(source).items():
         family = PRIMITIVES[source].families.get(name.partition(":")[0])
-        if is_own(other) or (names and name not in names):
+        if other.own or (names and name not in names):
             continue
         if family:
             family = to.families.setdefault(family.name, replace(family, primitive=to))

@@ -144,6 +144,12 @@ class CommFacts:
         """Whether ranks share cores, so that one may have to wait for the core of another."""
         return max(Counter(self.hosts).values()) > self.cores
 
+    @cached_property
+    def firsts(self) -> list[int]:
+        """For each rank, the first rank on its host."""
+        first: dict[int, int] = {}
+        return [first.setdefault(host, rank) for rank, host in enumerate(self.hosts)]
+
     def on_host_of(self, rank: int) -> list[int]:
         """The ranks on the host of a rank."""
         return [other for other, host in enumerate(self.hosts) if host == self.hosts[rank]]

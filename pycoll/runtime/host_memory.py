@@ -1,0 +1,173 @@
+"""Memory of a host for communicators: parts of files, which processes lend.
+
+The first rank of a communicator on its host lends it a part of one of its files.  The other ranks map each file once,
+for all communicators.  A part is lent again when all ranks have left it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+from functools import cache
+from threading import Lock
+from typing import NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+from .. import core
+from . import shared_file
+from .account import Account
+from .progress import until
+
+LEAST = 1 << 24  # bytes of a file, whose pages the system allocates when they are used
+COMPARED = 62  # files of a process for which ranks tell in advance whether they have mapped them
+
+_token = np.frombuffer(os.urandom(8), np.int64)
+_lock = Lock()  # guards what follows
+_files: list[_File] = []  # of this process
+_left: list[Part] = []  # by this process, which has lent them
+_mapped: dict[tuple[Process, int], memoryview] = {}  # files of other processes, by their numbers there
+
+
+class Process(NamedTuple):
+    """The process of a rank.
+
+    Another process can copy all of its memory if it can copy the random number `token` from there.
+    """
+
+    number: int
+    token: int
+    address: int
+
+
+@cache  # a forked process uses no communicators
+def this_process() -> Process:
+    """The process of this rank."""
+    return Process(os.getpid(), int(_token[0]), _token.ctypes.data)
+
+
+@cache
+def _can_copy(process: Process) -> bool:
+    return core.copied(process.number, process.address) == process.token
+
+
+class _File:
+    """A file of this process."""
+
+    def __init__(self, nbytes: int) -> None:
+        file = shared_file.created(nbytes)  # stays open, because others open it by this descriptor
+        self.memory, self.location = shared_file.mapped(file, nbytes), shared_file.where(file)
+        self.account = Account(nbytes)
+
+
+class Part:
+    """Memory that is lent to a communicator, on whole pages.
+
+    The ranks share `memory`.  Behind it, each of them has a flag, which it sets when it leaves.
+    """
+
+    __slots__ = ("_flags", "_local_rank", "_nbytes", "_whole", "file", "start")  # there may be thousands
+
+    def __init__(self, file: int, whole: memoryview, start: int, nbytes: int, local_rank: int, count: int) -> None:
+        self.file, self.start, self._whole, self._nbytes = file, start, whole, nbytes
+        self._flags, self._local_rank = np.frombuffer(whole, np.uint8, count, start + nbytes), local_rank
+
+    @property
+    def memory(self) -> memoryview:
+        """What the ranks share."""
+        return self._whole[self.start : self.start + self._nbytes]
+
+    @property
+    def pages(self) -> memoryview:
+        """All of it."""
+        return self._whole[self.start : self.start + _in_pages(self._nbytes + len(self._flags))]
+
+    def leave(self) -> None:
+        """Note that this rank does not use the memory any more."""
+        self._flags[self._local_rank] = 1
+        if not self._local_rank:
+            _left.append(self)
+
+    def is_free(self) -> bool:
+        """Whether all ranks have left."""
+        return bool(self._flags.all())
+
+
+def lent_by_first(
+    comm: MPI.Intracomm, here: list[int], firsts: Sequence[int], processes: Sequence[Process], usable: bool, nbytes: int
+) -> tuple[Part | None, bool]:
+    """The memory of this host for a communicator, and whether its ranks can copy each other's memory.
+
+    All ranks call this together.  The memory is None if one of this host is not `usable`, or cannot map it.  `here` are
+    the ranks of this host, and `firsts` has the first rank on the host of each rank.
+    """
+    local_rank = here.index(comm.rank)
+    first, neighbor = processes[here[0]], processes[here[local_rank - 1]]
+    lends = usable and not local_rank
+    number, start, location = _lend(nbytes + len(here)) if lends else (-1, 0, shared_file.NOWHERE)
+    known = sum(1 << each for owner, each in _mapped if owner == first and each < COMPARED) if local_rank else -1
+    rows = _gathered(comm, [usable, usable and _can_copy(neighbor), known, number, start, *location])
+    number, start, *location = rows[here[0]][3:]
+    whole = _whole(first, number, location) if number >= 0 and all(rows[rank][0] for rank in here) else None
+    if not all(_knows(row[2], rows[first][3]) for row, first in zip(rows, firsts)):
+        mapped = _gathered(comm, [whole is not None])
+        whole = whole if all(mapped[rank][0] for rank in here) else None
+    if whole is None:
+        if lends and number >= 0:
+            _files[number].account.give_back(start)
+        return None, False
+    return Part(number, whole, start, nbytes, local_rank, len(here)), all(rows[rank][1] for rank in here)
+
+
+def _knows(known: int, number: int) -> bool:
+    """Whether a rank has mapped the file of this number, so that the others know that it can; or there is none."""
+    return number < 0 or bool(known >> min(number, COMPARED) & 1)  # COMPARED: only of its own files
+
+
+def _lend(nbytes: int) -> tuple[int, int, list[int]]:
+    """The number of a file, the beginning of a part in it, and its location; -1 as the number if there is no memory."""
+    nbytes = _in_pages(nbytes)
+    with _lock:
+        for part in [part for part in _left if part.is_free()]:
+            _left.remove(part)
+            shared_file.clear(part.pages)
+            _files[part.file].account.give_back(part.start)
+        number = next((n for n, file in enumerate(_files) if file.account.hole(nbytes) is not None), len(_files))
+        if number == len(_files):
+            try:
+                _files.append(_File(max(nbytes, LEAST, sum(len(file.memory) for file in _files))))  # so there are few
+            except OSError:
+                return -1, 0, shared_file.NOWHERE
+        return number, _files[number].account.take(nbytes), _files[number].location
+
+
+def _whole(first: Process, number: int, location: Sequence[int]) -> memoryview | None:
+    """The memory of a file, which the first rank of a communicator on this host lends; None if it cannot be mapped."""
+    if first == this_process():
+        return _files[number].memory
+    with _lock:
+        if (first, number) not in _mapped:
+            try:
+                file = shared_file.opened(location)
+            except OSError:  # another container, or another user
+                return None
+            try:
+                _mapped[first, number] = shared_file.mapped(file, os.fstat(file).st_size)
+            except OSError:
+                return None
+            finally:
+                os.close(file)
+        return _mapped[first, number]
+
+
+def _gathered(comm: MPI.Intracomm, mine: list[int]) -> list[list[int]]:
+    table = np.empty((comm.size, len(mine)), np.int64)
+    until(comm.Iallgather(np.array(mine, np.int64), table).Test, "opening the memory that the ranks of a host share")
+    rows: list[list[int]] = table.tolist()
+    return rows
+
+
+def _in_pages(nbytes: int) -> int:
+    return nbytes + -nbytes % mmap.PAGESIZE
