@@ -82,7 +82,7 @@ class Comm(ObjectMethods):
                 check_communicator(comm)
                 if cls is Comm:
                     cls = _KINDS[comm.Get_topology()]
-        return super().__new__(cls, comm)
+        return ObjectMethods.__new__(cls, comm)
 
     def __init__(self, comm: MPI.Comm | None = None) -> None:
         if self != MPI.COMM_NULL:
@@ -136,7 +136,7 @@ class Comm(ObjectMethods):
         Comm
             The new communicator; MPI.COMM_NULL for MPI.UNDEFINED.
         """
-        return self._child(Comm, super().Split, color, key)
+        return self._child(Comm, MPI.Intracomm.Split, color, key)
 
     def Split_type(self, split_type: int, key: int = 0, info: MPI.Info = MPI.INFO_NULL) -> Comm:
         """Split the communicator by type, as in mpi4py.
@@ -155,7 +155,7 @@ class Comm(ObjectMethods):
         Comm
             The new communicator; MPI.COMM_NULL for MPI.UNDEFINED.
         """
-        return self._child(Comm, super().Split_type, split_type, key, info)
+        return self._child(Comm, MPI.Intracomm.Split_type, split_type, key, info)
 
     def Create(self, group: MPI.Group) -> Comm:
         """Create a communicator from a group, as in mpi4py.
@@ -170,7 +170,7 @@ class Comm(ObjectMethods):
         Comm
             The new communicator; MPI.COMM_NULL on ranks that are not in it.
         """
-        return self._child(Comm, super().Create, group)
+        return self._child(Comm, MPI.Intracomm.Create, group)
 
     def Create_group(self, group: MPI.Group, tag: int = 0) -> Comm:
         """Create a communicator from a group, as in mpi4py; only ranks of the group call.
@@ -187,7 +187,7 @@ class Comm(ObjectMethods):
         Comm
             The new communicator.
         """
-        return self._child(Comm, super().Create_group, group, tag)
+        return self._child(Comm, MPI.Intracomm.Create_group, group, tag)
 
     def Create_cart(
         self, dims: Sequence[int], periods: Sequence[bool] | None = None, reorder: bool = False
@@ -208,7 +208,7 @@ class Comm(ObjectMethods):
         Cartcomm
             The new communicator; MPI.COMM_NULL on ranks that are not in the grid.
         """
-        return self._child(Cartcomm, super().Create_cart, dims, periods, reorder)
+        return self._child(Cartcomm, MPI.Intracomm.Create_cart, dims, periods, reorder)
 
     def Create_graph(self, index: Sequence[int], edges: Sequence[int], reorder: bool = False) -> Graphcomm:
         """Create a communicator with a graph topology, as in mpi4py.
@@ -227,7 +227,7 @@ class Comm(ObjectMethods):
         Graphcomm
             The new communicator; MPI.COMM_NULL on ranks that are not in the graph.
         """
-        return self._child(Graphcomm, super().Create_graph, index, edges, reorder)
+        return self._child(Graphcomm, MPI.Intracomm.Create_graph, index, edges, reorder)
 
     def Create_dist_graph(
         self,
@@ -260,7 +260,7 @@ class Comm(ObjectMethods):
         Distgraphcomm
             The new communicator.
         """
-        make = super().Create_dist_graph
+        make = MPI.Intracomm.Create_dist_graph
         return self._child(Distgraphcomm, make, sources, degrees, destinations, weights, info, reorder)
 
     def Create_dist_graph_adjacent(
@@ -290,7 +290,7 @@ class Comm(ObjectMethods):
         Distgraphcomm
             The new communicator.
         """
-        make = super().Create_dist_graph_adjacent
+        make = MPI.Intracomm.Create_dist_graph_adjacent
         return self._child(Distgraphcomm, make, sources, destinations, sourceweights, destweights, info, reorder)
 
     def Dup(self, info: MPI.Info | None = None) -> Self:
@@ -306,15 +306,15 @@ class Comm(ObjectMethods):
         Comm
             The new communicator, of the same class.
         """
-        return self._child(type(self), super().Dup, info)
+        return self._child(type(self), MPI.Intracomm.Dup, info)
 
     def Dup_with_info(self, info: MPI.Info) -> Self:
         """Duplicate the communicator with other hints, as in mpi4py; see `Dup`."""
-        return self._child(type(self), super().Dup_with_info, info)
+        return self._child(type(self), MPI.Intracomm.Dup_with_info, info)
 
     def Clone(self) -> Self:
         """Duplicate the communicator, as in mpi4py; see `Dup`."""
-        return self._child(type(self), super().Clone)
+        return self._child(type(self), MPI.Intracomm.Clone)
 
     def Idup(self, info: MPI.Info | None = None) -> tuple[Self, MPI.Request]:
         """Start duplicating the communicator, as in mpi4py.
@@ -357,32 +357,32 @@ class Comm(ObjectMethods):
 
     def Free(self) -> None:
         """Free the communicator and its private duplicate, as in mpi4py."""
-        self._end(super().Free)
+        self._end(MPI.Intracomm.Free)
 
     def Disconnect(self) -> None:
         """Disconnect the communicator and free its private duplicate, as in mpi4py."""
-        self._end(super().Disconnect)
+        self._end(MPI.Intracomm.Disconnect)
 
     def free(self) -> None:
         """Free the communicator, as in mpi4py, unless this object is MPI.COMM_WORLD or MPI.COMM_SELF."""
         if not self._constant():
             super().free()
 
-    def _end(self, end: Callable[[], None]) -> None:
+    def _end(self, end: Callable[[MPI.Comm], None]) -> None:
         channel = channels.get(self.handle)
         if channel is None:
-            return end()
+            return end(self)
         with interruptions_delayed():
             try:
                 finish_tasks(channel)  # now, because MPI ignores the errors of callbacks
             finally:
-                end()
+                end(self)
 
     def _child(self, kind: type[_Kind], make: Callable[..., MPI.Comm], *arguments: Any) -> _Kind:
         if settings.TIMEOUT:  # MPI has none
             wait_for_ranks(self, make.__name__, arguments[0] if make.__name__ == "Create_group" else None)
         try:
-            made = make(*arguments)
+            made = make(self, *arguments)
         except MPI.Exception as error:
             raise rank_failed(self, make.__name__, error) or explained(error) from error
         child: Any = made if type(made) is kind else ObjectMethods.__new__(kind, made)
@@ -448,7 +448,7 @@ class Cartcomm(NeighborMethods, Comm, MPI.Cartcomm):  # type: ignore[misc]  # it
         Cartcomm
             The grid of this rank.
         """
-        return self._child(Cartcomm, super().Sub, remain_dims)
+        return self._child(Cartcomm, MPI.Cartcomm.Sub, remain_dims)
 
 
 class Graphcomm(NeighborMethods, Comm, MPI.Graphcomm):  # type: ignore[misc]  # its requests are not those of MPI

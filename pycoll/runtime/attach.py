@@ -19,7 +19,7 @@ from ..selection.select import CommFacts
 from .channel import Channel
 from .executable import free_dropped
 from .facts import exchange_facts, facts_in, warn_once
-from .failures import failures_named
+from .failures import TOLERANT, failures_named
 from .front import new_front
 from .host_memory import Process
 from .interruptions import interruptions_delayed
@@ -194,7 +194,7 @@ def shrink(comm: MPI.Intracomm) -> MPI.Intracomm:
     """
     child = MPI.Intracomm(MPI.Intracomm.Shrink(comm))
     known = channels.get(comm.handle)
-    if known is None:
+    if known is None or not TOLERANT:
         inherit(child, comm)
         return child
     while (private := MPI.Intracomm(child.Shrink())).size < child.size:  # another process has died meanwhile
@@ -271,6 +271,7 @@ def _in_child() -> None:
     core.forget_in_flight()
     for channel in channels.values():
         channel.broken = RuntimeError("it belongs to the process that forked this one")
+        channel.part = None  # its flag is that of the parent
         channel.stop_core()
 
 

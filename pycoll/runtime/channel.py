@@ -214,9 +214,9 @@ class Channel:
             self.stop_core()
             self.objects = None
             self.comm.Free()
+            self.broken = self.broken or RuntimeError("it was freed")  # persistent requests may be left
             if self.part:
                 self.part.leave()
-            self.broken = self.broken or RuntimeError("it was freed")  # persistent requests may be left
 
 
 _abandoned: list[tuple[Any, ...]] = []

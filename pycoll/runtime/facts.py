@@ -33,7 +33,7 @@ SAME = ("version", "reference", "own algorithms")  # facts that must be the same
 
 
 def exchange_facts(comm: MPI.Intracomm) -> tuple[MPI.Request, np.ndarray]:
-    """Begin to tell all ranks what this one knows, and return a table with a row for each of them."""
+    """Begin to tell all ranks what this one knows; return the request, and the table of all ranks that it fills."""
     row, table = np.zeros(ROW, np.int64), np.empty((comm.size, ROW), np.int64)
     row[: len(FACTS)] = _own_facts()
     row[-len(Process._fields) :] = this_process()
@@ -41,9 +41,9 @@ def exchange_facts(comm: MPI.Intracomm) -> tuple[MPI.Request, np.ndarray]:
 
 
 def facts_in(table: np.ndarray, private: MPI.Intracomm) -> tuple[CommFacts, list[Process]]:
-    """The facts and the processes in the table of `exchange_facts`; raises an error if the ranks must not differ so.
+    """The facts and the processes in the table of `exchange_facts`.
 
-    Hosts are compared by processor name, because Split_type would block the progress of collectives in flight.
+    Raises MismatchError if the ranks differ in what must be the same, and ValueError if a place is wrong.
     """
     known = table[:, : len(FACTS)]
     facts = _common_facts(known.tobytes())
@@ -78,9 +78,11 @@ def _own_facts() -> list[int]:
     ]
 
 
-@cache
 def _host() -> int:
-    """A number of 63 bits for the name of this host."""
+    """A number of 63 bits for the name of this host.
+
+    Hosts are compared by processor name, because Split_type would block the progress of collectives in flight.
+    """
     name = MPI.Get_processor_name().encode()
     return zlib.crc32(name) << 31 ^ zlib.crc32(name[::-1])
 
@@ -90,7 +92,7 @@ def _digest(*words: str) -> int:
     return zlib.crc32(" ".join(words).encode())
 
 
-@lru_cache(maxsize=64)  # many communicators have the same ranks
+@lru_cache(maxsize=8)  # many communicators have the same ranks
 def _common_facts(table: bytes) -> CommFacts | None:
     """What the ranks know, from the facts of all ranks; None if they cannot communicate."""
     of = dict(zip(FACTS, np.frombuffer(table, np.int64).reshape(-1, len(FACTS)).T))

@@ -50,7 +50,7 @@ def this_process() -> Process:
 
 @cache
 def _can_copy(process: Process) -> bool:
-    return core.copied(process.number, process.address) == process.token
+    return process == this_process() or core.copied(process.number, process.address) == process.token
 
 
 class _File:
@@ -58,7 +58,11 @@ class _File:
 
     def __init__(self, nbytes: int) -> None:
         file = shared_file.created(nbytes)  # stays open, because others open it by this descriptor
-        self.memory, self.location = shared_file.mapped(file, nbytes), shared_file.where(file)
+        try:
+            self.memory, self.location = shared_file.mapped(file, nbytes), shared_file.where(file)
+        except BaseException:
+            os.close(file)
+            raise
         self.account = Account(nbytes)
 
 
@@ -100,14 +104,14 @@ def lent_by_first(
 ) -> tuple[Part | None, bool]:
     """The memory of this host for a communicator, and whether its ranks can copy each other's memory.
 
-    All ranks call this together.  The memory is None if one of this host is not `usable`, or cannot map it.  `here` are
-    the ranks of this host, and `firsts` has the first rank on the host of each rank.
+    All ranks call this together.  The memory is None if a rank of this host is not `usable`, or cannot map it.  `here`
+    lists the ranks of this host, and `firsts` has the first rank on the host of each rank.
     """
     local_rank = here.index(comm.rank)
     first, neighbor = processes[here[0]], processes[here[local_rank - 1]]
     lends = usable and not local_rank
     number, start, location = _lend(nbytes + len(here)) if lends else (-1, 0, shared_file.NOWHERE)
-    known = sum(1 << each for owner, each in _mapped if owner == first and each < COMPARED) if local_rank else -1
+    known = sum(1 << each for owner, each in list(_mapped) if owner == first and each < COMPARED) if local_rank else -1
     rows = _gathered(comm, [usable, usable and _can_copy(neighbor), known, number, start, *location])
     number, start, *location = rows[here[0]][3:]
     whole = _whole(first, number, location) if number >= 0 and all(rows[rank][0] for rank in here) else None
@@ -116,14 +120,15 @@ def lent_by_first(
         whole = whole if all(mapped[rank][0] for rank in here) else None
     if whole is None:
         if lends and number >= 0:
-            _files[number].account.give_back(start)
+            with _lock:
+                _files[number].account.give_back(start)
         return None, False
     return Part(number, whole, start, nbytes, local_rank, len(here)), all(rows[rank][1] for rank in here)
 
 
 def _knows(known: int, number: int) -> bool:
     """Whether a rank has mapped the file of this number, so that the others know that it can; or there is none."""
-    return number < 0 or bool(known >> min(number, COMPARED) & 1)  # COMPARED: only of its own files
+    return number < 0 or bool(known >> min(number, COMPARED) & 1)  # this bit is set only in -1, which the lender tells
 
 
 def _lend(nbytes: int) -> tuple[int, int, list[int]]:

@@ -197,6 +197,7 @@ def check_graph(edges, hosts, algorithm, name, count):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MPI, "Get_processor_name", lambda: hosts[RANK])
         ours = pycoll.Comm(comm)
+        assert pycoll.attach(ours).facts.host_count == len({*hosts[:SIZE]})
         getattr(ours, name)(send, recv, algorithm=algorithm)
     np.testing.assert_array_equal(result, right)
     check_persistent(getattr(ours, f"{name}_init")(send, recv, algorithm=algorithm), result, right)
