@@ -13,12 +13,11 @@ from mpi4py import MPI
 from .. import core
 from ..base import hooks
 from ..base.errors import CollectiveTimeout, CommunicatorLimit, WrongCommunicator
-from ..base.launcher import runs_alone
 from ..selection.choices import Choices
 from ..selection.select import CommFacts
 from .channel import Channel
 from .executable import free_dropped
-from .facts import exchange_facts, facts_in, warn_once
+from .facts import exchange_facts, facts_in, warn_of
 from .failures import TOLERANT, failures_named
 from .front import new_front
 from .host_memory import Process
@@ -82,9 +81,11 @@ def attach(comm: MPI.Comm | None = None) -> Channel:
         try:
             try:
                 private, request = plain.Idup()  # not Dup, so that collectives in flight progress meanwhile
-            finally:
+            except MPI.Exception:
                 until(exchange.Test, what, state)
-            until(request.Test, what, state)
+                raise
+            # if the wait fails, `until` keeps this function, and so the communicator that MPI may still write
+            until(lambda: exchange.Test() and request.Test() and bool(private), what, state)
         except MPI.Exception as error:
             raise explained(error) from error
         facts, processes = facts_in(table, private)
@@ -222,20 +223,14 @@ def _register(
     channel = Channel(private, facts, Choices() if choices is None else choices, fitting(facts))
     channel.topology = topology
     channel.mailboxes, channel.slots = open_core(channel, processes)
-    if comm.size == 1:
-        _warn_if_alone()
     channel.front = new_front(channel)
     channel.objects = objects_of(comm, channel)
     comm.Set_attr(keyval(), channel)
     channels[comm.handle] = channel
     for call in hooks.channel_made:
         call(private)
+    warn_of(facts)
     return channel
-
-
-@cache
-def _warn_if_alone() -> None:
-    warn_once(runs_alone(MPI.COMM_WORLD.size))
 
 
 @cache

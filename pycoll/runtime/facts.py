@@ -13,6 +13,7 @@ from ..arguments.device_arrays import gpu_possible
 from ..base import settings
 from ..base.domains import KINDS, UNKNOWN, VARIABLE, domains
 from ..base.errors import MismatchError
+from ..base.launcher import runs_alone
 from ..base.numbers import ranks_have, ranks_named
 from ..base.user_warnings import warn
 from ..base.version import __version__
@@ -51,9 +52,6 @@ def facts_in(table: np.ndarray, private: MPI.Intracomm) -> tuple[CommFacts, list
         error = _difference(private, dict(zip(FACTS, known.T)))
         private.Free()
         raise error
-    _warn_of_environment()  # after the exchange, since the caller may turn warnings into errors
-    if not facts.one_tuning_file:
-        warn_once("the ranks have different tuning files, so none is used")
     return facts, [Process(*each) for each in table[:, -len(Process._fields) :].tolist()]
 
 
@@ -112,10 +110,24 @@ def _common_facts(table: bytes) -> CommFacts | None:
     )
 
 
+def warn_of(facts: CommFacts) -> None:
+    """Warn of what the user may not have intended; after all exchanges, since warnings may be errors."""
+    _warn_of_environment()
+    if not facts.one_tuning_file:
+        warn_once("the ranks have different tuning files, so none is used")
+    if facts.size == 1:
+        _warn_if_alone()
+
+
 @cache
 def _warn_of_environment() -> None:
     warn_once(unknown_variables())
     warn_once(usable_tuning_file()[1])
+
+
+@cache
+def _warn_if_alone() -> None:
+    warn_once(runs_alone(MPI.COMM_WORLD.size))
 
 
 @cache
