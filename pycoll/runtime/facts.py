@@ -36,7 +36,8 @@ SAME = ("version", "reference", "own algorithms")  # facts that must be the same
 def exchange_facts(comm: MPI.Intracomm) -> tuple[MPI.Request, np.ndarray]:
     """Begin to tell all ranks what this one knows; return the request, and the table of all ranks that it fills."""
     row, table = np.zeros(ROW, np.int64), np.empty((comm.size, ROW), np.int64)
-    row[: len(FACTS)] = _own_facts()
+    mine = _own_facts()
+    row[: len(FACTS)] = [mine[fact] for fact in FACTS]
     row[-len(Process._fields) :] = this_process()
     return comm.Iallgather(row, table), table
 
@@ -55,25 +56,25 @@ def facts_in(table: np.ndarray, private: MPI.Intracomm) -> tuple[CommFacts, list
     return facts, [Process(*each) for each in table[:, -len(Process._fields) :].tolist()]
 
 
-def _own_facts() -> list[int]:
-    """Those of this rank, in the order of FACTS."""
+def _own_facts() -> dict[str, int]:
+    """Those of this rank."""
     file, _ = usable_tuning_file()
     on_gpu = gpu_possible()
     own, problem = _domains()
-    return [
-        _digest(__version__, *FACTS),
-        _host(),
-        file.digest if file else 0,
-        on_gpu,
-        settings.NATIVE and MPI.Query_thread() == MPI.THREAD_MULTIPLE,
-        on_gpu and _cuda_aware(),
-        _cores(),
-        own_digest(),
-        not why_unusable(),
-        settings.EXECUTOR == "reference",
-        bool(problem),
-        *own,
-    ]
+    return {
+        "version": zlib.crc32(" ".join([__version__, *FACTS]).encode()),
+        "host": _host(),
+        "tuning file": file.digest if file else 0,
+        "GPU": on_gpu,
+        "native": settings.NATIVE and MPI.Query_thread() == MPI.THREAD_MULTIPLE,
+        "CUDA-aware": on_gpu and _cuda_aware(),
+        "cores": _cores(),
+        "own algorithms": own_digest(),
+        "core": not why_unusable(),
+        "reference": settings.EXECUTOR == "reference",
+        "no place": bool(problem),
+        **dict(zip(KINDS, own)),
+    }
 
 
 def _host() -> int:
@@ -83,11 +84,6 @@ def _host() -> int:
     """
     name = MPI.Get_processor_name().encode()
     return zlib.crc32(name) << 31 ^ zlib.crc32(name[::-1])
-
-
-@cache
-def _digest(*words: str) -> int:
-    return zlib.crc32(" ".join(words).encode())
 
 
 @lru_cache(maxsize=8)  # many communicators have the same ranks

@@ -17,11 +17,13 @@ import numpy as np
 from mpi4py import MPI
 
 from .. import core
+from ..selection.select import CommFacts
 from . import shared_file
 from .account import Account
-from .progress import until
+from .progress import gathered
 
 LEAST = 1 << 24  # bytes of a file, whose pages the system allocates when they are used
+NOTHING = (-1, 0, shared_file.NOWHERE)  # what a rank tells that lends no memory
 COMPARED = 62  # files of a process for which ranks tell in advance whether they have mapped them
 
 _token = np.frombuffer(os.urandom(8), np.int64)
@@ -100,24 +102,24 @@ class Part:
 
 
 def lent_by_first(
-    comm: MPI.Intracomm, here: list[int], firsts: Sequence[int], processes: Sequence[Process], usable: bool, nbytes: int
+    comm: MPI.Intracomm, facts: CommFacts, processes: Sequence[Process], usable: bool, nbytes: int
 ) -> tuple[Part | None, bool]:
     """The memory of this host for a communicator, and whether its ranks can copy each other's memory.
 
-    All ranks call this together.  The memory is None if a rank of this host is not `usable`, or cannot map it.  `here`
-    lists the ranks of this host, and `firsts` has the first rank on the host of each rank.
+    All ranks call this together.  The memory is None if a rank of this host is not `usable`, or cannot map it.
     """
+    here, what = facts.on_host_of(comm.rank), "opening the memory that the ranks of a host share"
     local_rank = here.index(comm.rank)
     first, neighbor = processes[here[0]], processes[here[local_rank - 1]]
     lends = usable and not local_rank
-    number, start, location = _lend(nbytes + len(here)) if lends else (-1, 0, shared_file.NOWHERE)
+    number, start, location = _lend(nbytes + len(here)) if lends else NOTHING
     known = sum(1 << each for owner, each in list(_mapped) if owner == first and each < COMPARED) if local_rank else -1
-    rows = _gathered(comm, [usable, usable and _can_copy(neighbor), known, number, start, *location])
+    mine = [usable, usable and _can_copy(neighbor), known, number, start, *location]
+    rows = gathered(comm, mine, what).tolist()
     number, start, *location = rows[here[0]][3:]
     whole = _whole(first, number, location) if number >= 0 and all(rows[rank][0] for rank in here) else None
-    if not all(_knows(row[2], rows[first][3]) for row, first in zip(rows, firsts)):
-        mapped = _gathered(comm, [whole is not None])
-        whole = whole if all(mapped[rank][0] for rank in here) else None
+    if not all(_knows(row[2], rows[first][3]) for row, first in zip(rows, facts.firsts)):
+        whole = whole if gathered(comm, [whole is not None], what)[here].all() else None
     if whole is None:
         if lends and number >= 0:
             with _lock:
@@ -132,7 +134,7 @@ def _knows(known: int, number: int) -> bool:
 
 
 def _lend(nbytes: int) -> tuple[int, int, list[int]]:
-    """The number of a file, the beginning of a part in it, and its location; -1 as the number if there is no memory."""
+    """The number of a file, the beginning of a part in it, and the location of the file; or NOTHING."""
     nbytes = _in_pages(nbytes)
     with _lock:
         for part in [part for part in _left if part.is_free()]:
@@ -144,7 +146,7 @@ def _lend(nbytes: int) -> tuple[int, int, list[int]]:
             try:
                 _files.append(_File(max(nbytes, LEAST, sum(len(file.memory) for file in _files))))  # so there are few
             except OSError:
-                return -1, 0, shared_file.NOWHERE
+                return NOTHING
         return number, _files[number].account.take(nbytes), _files[number].location
 
 
@@ -156,22 +158,13 @@ def _whole(first: Process, number: int, location: Sequence[int]) -> memoryview |
         if (first, number) not in _mapped:
             try:
                 file = shared_file.opened(location)
-            except OSError:  # another container, or another user
+                try:
+                    _mapped[first, number] = shared_file.mapped(file, os.fstat(file).st_size)
+                finally:
+                    os.close(file)
+            except OSError:  # for example, another container or another user
                 return None
-            try:
-                _mapped[first, number] = shared_file.mapped(file, os.fstat(file).st_size)
-            except OSError:
-                return None
-            finally:
-                os.close(file)
         return _mapped[first, number]
-
-
-def _gathered(comm: MPI.Intracomm, mine: list[int]) -> list[list[int]]:
-    table = np.empty((comm.size, len(mine)), np.int64)
-    until(comm.Iallgather(np.array(mine, np.int64), table).Test, "opening the memory that the ranks of a host share")
-    rows: list[list[int]] = table.tolist()
-    return rows
 
 
 def _in_pages(nbytes: int) -> int:

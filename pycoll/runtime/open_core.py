@@ -48,13 +48,13 @@ def open_core(channel: Channel, processes: Sequence[Process]) -> tuple[core.Mail
     Nothing is shared between hosts with one rank each, and where ranks may fail, so that nobody waits for all of them.
     """
     comm, facts = channel.comm, channel.facts
-    here = facts.on_host_of(comm.rank)
+    here = channel.registered.here
     slots = 0  # bytes
     if (facts.host_count < facts.size or facts.size == 1) and not TOLERANT:
         usable = facts.host_memory and not why_not_shared()
         slots = comm.size * core.AREA_SIZE if usable and facts.host_count == 1 else 0
         nbytes = slots + core.mailboxes_size(len(here)) if usable else 0
-        channel.part, channel.reads_memory = lent_by_first(comm, here, facts.firsts, processes, usable, nbytes)
+        channel.part, channel.reads_memory = lent_by_first(comm, facts, processes, usable, nbytes)
     if why_unusable():
         return None, None
     memory = None

@@ -12,6 +12,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+from mpi4py import MPI
+
 from .. import core
 from ..base import settings
 from ..base.errors import CollectiveTimeout
@@ -105,6 +108,13 @@ def until(
     except BaseException:
         _unfinished.append(done)
         raise
+
+
+def gathered(comm: MPI.Intracomm, row: list[int], what: str, state: Callable[[], str] | None = None) -> np.ndarray:
+    """The rows of integers of all ranks, which call this together; see `until`."""
+    table = np.empty((comm.size, len(row)), np.int64)
+    until(comm.Iallgather(np.array(row, np.int64), table).Test, what, state)
+    return table
 
 
 _unfinished: list[Callable[[], object]] = []  # they hold requests, whose memory MPI may still access

@@ -17,7 +17,7 @@ from ..base.numbers import check_real
 from .progress import LONGEST, lock, mover
 
 INTERVAL = 50e-6  # seconds between two looks at the tasks in flight, if they are to progress often
-UNPOLLED = 10e-3  # seconds between two looks in Python at runs of the core
+UNPOLLED = 10e-3  # seconds between two looks in Python at runs of the core, which wake it when they are complete
 
 background: list[ProgressThread] = []  # at most one
 

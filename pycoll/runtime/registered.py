@@ -23,7 +23,7 @@ from .. import core
 from ..base import settings
 from . import shared_file
 from .account import Account
-from .progress import until
+from .progress import gathered, until
 
 GROWTH = 1 << 20  # the least bytes of the part of a rank in an area; each area is as large as all before together
 KEPT = 1 << 26  # the most bytes of a part by which memory grows in advance, or that are kept although they are empty
@@ -203,10 +203,7 @@ class Registered:
 
     def _gather(self, number: int, what: str) -> np.ndarray:
         """Gather a number of each rank, of all hosts."""
-        numbers = np.empty(self.comm.size, np.int64)
-        request = self.comm.Iallgather(np.array([number]), numbers)
-        until(request.Test, what, partial(_missing, self.comm))
-        return numbers
+        return gathered(self.comm, [number], what, partial(_missing, self.comm))[:, 0]
 
     def _exchange(self, row: list[int]) -> np.ndarray:
         """Exchange rows with the other ranks of this host."""

@@ -61,7 +61,7 @@ def opened(location: Sequence[int]) -> int:
 def mapped(file: int, nbytes: int, populate: bool = False) -> memoryview:
     """Map a file, with `populate` all its pages now; raises OSError if that is not possible.
 
-    `mmap.mmap` would keep a descriptor for each map, and programs may have thousands of communicators.
+    `mmap.mmap` would keep a descriptor for each map, and thousands of communicators may have registered memory.
     """
     flags = mmap.MAP_SHARED | (getattr(mmap, "MAP_POPULATE", 0) if populate else 0)
     start = _libc().mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, file, 0)

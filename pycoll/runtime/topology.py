@@ -14,7 +14,7 @@ from mpi4py import MPI
 from ..base.errors import MismatchError
 from ..base.numbers import check_integer
 from .missing import missing
-from .progress import until
+from .progress import gathered, until
 
 if TYPE_CHECKING:
     from ..schedule.neighbors import Edge, Neighbors, Stencil
@@ -124,8 +124,7 @@ def _gathered(private: MPI.Intracomm, found: Neighbors) -> tuple[list[np.ndarray
         [edge.source if edge else -1 for edge in found.incoming],
         [edge.to if edge else -1 for edge in found.outgoing],
     )
-    lengths = np.empty((private.size, 2), np.int64)
-    until(private.Iallgather(np.array([*map(len, mine)]), lengths).Test, what, state)
+    lengths = gathered(private, [*map(len, mine)], what, state)
     ranks = np.empty(lengths.sum(), np.int32)
     given = np.array([*mine[0], *mine[1]], np.int32)
     until(private.Iallgatherv(given, [ranks, lengths.sum(axis=1)]).Test, what, state)

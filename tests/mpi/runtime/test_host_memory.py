@@ -9,6 +9,7 @@ import pycoll
 from pycoll.runtime import host_memory, shared_file
 from pycoll.runtime.host_memory import lent_by_first, this_process
 from pycoll.runtime.open_core import why_not_shared
+from pycoll.selection.select import CommFacts
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(bool(why_not_shared()), reason="the ranks share no memory")]
@@ -17,7 +18,7 @@ NBYTES = 10_000
 
 
 def lent(usable=True, nbytes=NBYTES):
-    part, copies = lent_by_first(WORLD, [*range(SIZE)], [0] * SIZE, WORLD.allgather(this_process()), usable, nbytes)
+    part, copies = lent_by_first(WORLD, CommFacts((0,) * SIZE), WORLD.allgather(this_process()), usable, nbytes)
     assert part or not copies
     return part
 
