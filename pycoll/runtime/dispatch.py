@@ -18,6 +18,7 @@ from ..base import hooks, settings
 from ..base.errors import CollectiveTimeout, MismatchError, WrongCommunicator, WrongRoot
 from ..compiler.program_key import ProgramKey
 from ..schedule.registry import COLLECTIVES, NATIVE, Algorithm, algorithms_of, find
+from ..selection.rules import PACKED
 from ..selection.select import Choice, SelectionKey, select
 from . import native, slots
 from .calls import Binder, Call, Prepared
@@ -220,7 +221,7 @@ def _algorithm(
     nbytes = _size(primitive, buffers, channel.size)
     same = native.native_is_same(channel.facts, channel.nonblocking, primitive, nbytes, buffers.dtype, operation)
     may_be_native = same and call.form == "blocking"
-    from_comm = same and call.form != "persistent" and call.read is read and channel.facts.native
+    from_comm = same and call.read is read and channel.facts.native and _may_be_left_to_mpi(call, channel)
     registered = channel.registers and _can_use_registered(channel, primitive, operation)
     in_slots = call.form == "blocking" and slots.serves(channel, primitive, buffers.dtype, operation)
     in_slots = in_slots and not (COLLECTIVES[primitive].near and len(_lengths(buffers)) > 1)
@@ -233,6 +234,13 @@ def _algorithm(
         check_order(algorithm)
     _log(primitive, algorithm.name, channel.size, nbytes, buffers.dtype, choice.reason)
     return algorithm, choice
+
+
+def _may_be_left_to_mpi(call: Call, channel: Channel) -> bool:
+    """Whether calls of this form may be: MPI takes longer to begin nonblocking ones than the core."""
+    if call.form == "nonblocking":
+        return not channel.facts.core or call.primitive in PACKED
+    return call.form == "blocking"
 
 
 def check_order(algorithm: Algorithm) -> None:

@@ -1,17 +1,20 @@
 """Rules that select an algorithm if none is requested and there are no measurements.
 
 They follow the costs in the docstrings of the algorithms: few rounds for short messages, few bytes for long ones.  They
-also follow measurements on two cores with both MPI wheels (``python -m pycoll.bench``).
+also follow measurements with both MPI wheels on two cores (``python -m pycoll.bench``), and on two to four hosts with one
+or two ranks each and links of 1 Gbit/s (``python -m pycoll.bench.calls``).  Faster networks have lower latencies too, so
+their limits are similar.  On slower ones, `pycoll.tune` finds others: the bytes decide earlier there.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 
 KIB = 1024
 MIB = 1024 * KIB
 UNLIMITED = 1 << 62
-CHAIN = 16  # the most ranks for rules with a chain, whose time grows with their number; measured on up to 8
+FEW = 16  # the most ranks for rules with an algorithm whose time grows with their number; measured on up to 8
 PACKED = frozenset({"alltoallw", "neighbor_alltoallw"})
 """Collectives that `pycoll.Comm` leaves to MPI even inside a host: blocks usually have gaps, which it packs faster."""
 REGISTERED_FROM = 8 * KIB
@@ -30,11 +33,8 @@ def choose(primitive: str, nbytes: int, size: int, commutative: bool = True, hos
     """
     if primitive in _ORDERED and not commutative:
         return _ORDERED[primitive](nbytes)
-    if _few_hosts(primitive, size, hosts):
-        for limit, name in _BETWEEN_HOSTS.get(primitive, ()):
-            if nbytes > limit:
-                return name
-    return _RULES[primitive](nbytes, size)
+    rules = _BETWEEN_HOSTS if _has_rules_between_hosts(primitive, size, hosts) else _RULES
+    return rules.get(primitive, _RULES[primitive])(nbytes, size)
 
 
 def slots_up_to(primitive: str, size: int = 2) -> int:
@@ -55,27 +55,28 @@ def fits_slots(primitive: str, nbytes: int, size: int) -> bool:
     return nbytes <= slots_up_to(primitive, size) or (primitive == "bcast" and MIB <= nbytes <= 4 * MIB)
 
 
-def native_up_to(primitive: str, library: str = "", size: int = 2, hosts: int = 1) -> int:
-    """The largest size, counted as in `choose`, of `pycoll.Comm` calls that are left to MPI if ranks share no memory.
+def native_is_faster(primitive: str, nbytes: int, library: str = "", size: int = 2, hosts: int = 1) -> bool:
+    """Whether blocking `pycoll.Comm` calls of this size, counted as in `choose`, are left to MPI.
 
-    Latency decides for small messages, and pycoll adds Python overhead.  If counts are not known on all ranks, calls of
-    all sizes are left to MPI.  `library` is the name of the MPI library.
+    This holds if ranks share no memory.  MPI is faster where it has a better algorithm, or the same one: pycoll adds
+    Python overhead.  If counts are not known on all ranks, calls of all sizes are left to MPI.  `library` is the name of
+    the MPI library.
     """
-    tables = [_NATIVE_BY_LIBRARY]
-    if _few_hosts(primitive, size, hosts):
+    tables = [_NATIVE]
+    if _has_rules_between_hosts(primitive, size, hosts):
         tables.insert(0, _NATIVE_BETWEEN_HOSTS)
         if size == hosts:
             tables.insert(0, _NATIVE_ONE_RANK_A_HOST)
     for table in tables:
         for name, limits in table.items():
             if library.startswith(name) and primitive in limits:
-                return limits[primitive]
-    return _NATIVE.get(primitive, UNLIMITED)
+                return bisect_left(limits[primitive], nbytes) % 2 == 0
+    return True
 
 
-def _few_hosts(primitive: str, size: int, hosts: int) -> bool:
-    """Whether the rules between hosts hold: there are several, and a chain of all ranks is short."""
-    return hosts > 1 and (size <= CHAIN or primitive not in ("reduce", "scan", "exscan"))
+def _has_rules_between_hosts(primitive: str, size: int, hosts: int) -> bool:
+    """Whether the rules between hosts hold: there are several, and few ranks if the time grows with their number."""
+    return hosts > 1 and (size <= FEW or primitive in _FOR_MANY_RANKS)
 
 
 def _bcast(nbytes: int, size: int) -> str:
@@ -93,6 +94,10 @@ def _reduce(nbytes: int, size: int) -> str:
 
 def _allgather(nbytes: int, size: int) -> str:
     return "tree" if nbytes <= 8 * KIB else "neighbor"
+
+
+def _allgather_between_hosts(nbytes: int, size: int) -> str:
+    return "tree" if nbytes <= 4 * KIB else "two_level"
 
 
 def _allreduce(nbytes: int, size: int) -> str:
@@ -118,16 +123,24 @@ def _alltoall(nbytes: int, size: int) -> str:
     return "naive" if size < 16 else "pairwise"
 
 
-# sizes above which the bytes between hosts decide, and the algorithms from there on
-_BETWEEN_HOSTS = {
-    "bcast": [(32 * KIB, "two_level")],
-    "allgather": [(512, "two_level")],
-    "allreduce": [(32 * KIB, "two_level"), (2 * KIB, "two_level_log")],
-    "reduce_scatter": [(512, "two_level")],
-    "reduce": [(32 * KIB, "ring")],
-    "scan": [(512, "ring")],
-    "exscan": [(512, "ring")],
+def _allreduce_between_hosts(nbytes: int, size: int) -> str:
+    if nbytes <= 12 * KIB:
+        return "recursive_doubling"
+    return "two_level_log" if nbytes <= 32 * KIB else "two_level"
+
+
+_BETWEEN_HOSTS: dict[str, Callable[[int, int], str]] = {
+    "bcast": lambda nbytes, size: "tree" if nbytes <= size * KIB else "two_level",  # a chain of all ranks
+    "gather": lambda nbytes, size: "naive",
+    "reduce": lambda nbytes, size: "tree" if nbytes <= 2 * KIB else "ring",
+    "allgather": _allgather_between_hosts,
+    "allgatherv": _allgather_between_hosts,
+    "allreduce": _allreduce_between_hosts,
+    "reduce_scatter": lambda nbytes, size: "recursive_halving" if nbytes <= 4 * KIB else "two_level",
+    "scan": lambda nbytes, size: "ring",
+    "exscan": lambda nbytes, size: "ring",
 }
+_FOR_MANY_RANKS = frozenset({"bcast", "allgather", "allgatherv", "allreduce", "reduce_scatter"})
 _RULES: dict[str, Callable[[int, int], str]] = {
     "bcast": _bcast,
     "scatter": _to_or_from_root,
@@ -147,12 +160,6 @@ _RULES: dict[str, Callable[[int, int], str]] = {
     "alltoallv": lambda nbytes, size: "naive" if size < 16 else "pairwise",
     "alltoallw": lambda nbytes, size: "naive" if size < 16 else "pairwise",
 }
-_NATIVE = {
-    **dict.fromkeys(("reduce", "allreduce", "reduce_scatter", "scan", "exscan"), 8 * KIB),
-    "scatter": 64 * KIB,
-    **dict.fromkeys(("gather", "allgather", "alltoall"), 512 * KIB),
-    "bcast": MIB,
-}
 _SLOTS = {
     "bcast": 16 * KIB,
     **dict.fromkeys(("scatter", "neighbor_alltoall", "neighbor_allgather"), 32 * KIB),
@@ -161,13 +168,31 @@ _SLOTS = {
     **dict.fromkeys(("allgather", "allgatherv"), 4 * MIB),
 }
 _SLOTS_OF_MANY = {"bcast": 4 * MIB, **dict.fromkeys(("gather", "allgather", "allgatherv"), MIB)}  # more than two ranks
-# measured on four hosts with one and two ranks each, on links of 100 Mbit/s
-_NATIVE_BETWEEN_HOSTS = {
-    "MPICH": {**dict.fromkeys(("allgather", "reduce_scatter", "scan", "exscan"), 512), "reduce": 32 * KIB},
-    "Open MPI": {"allreduce": 0, "allgather": 4 * KIB, "reduce_scatter": 512, "reduce": 32 * KIB},
+# by the name of the library, then for all: up to the first size, MPI is faster, then pycoll up to the second one, ...
+_Limits = dict[str, dict[str, tuple[int, ...]]]
+_NATIVE: _Limits = {
+    "MPICH": {"allgatherv": (16 * KIB,)},
+    "Open MPI": {"reduce": (256 * KIB,)},
+    "": {
+        **dict.fromkeys(("reduce", "allreduce", "reduce_scatter", "scan", "exscan"), (8 * KIB,)),
+        "scatter": (64 * KIB,),
+        **dict.fromkeys(("gather", "allgather", "alltoall"), (512 * KIB,)),
+        "bcast": (MIB,),
+    },
 }
-_NATIVE_ONE_RANK_A_HOST = {"MPICH": {"allgather": 4 * KIB}}
-_NATIVE_BY_LIBRARY = {"MPICH": {"allgatherv": 16 * KIB}, "Open MPI": {"reduce": 256 * KIB}}
+_NATIVE_BETWEEN_HOSTS: _Limits = {
+    "MPICH": {"allreduce": (16, 12 * KIB, 32 * KIB), "reduce": (16,), "scan": (0,), "exscan": (0,)},
+    "Open MPI": {"allreduce": (0,), "reduce": (0,), "scan": (32 * KIB,), "exscan": (32 * KIB,)},
+    "": {
+        "gather": (128,),
+        **dict.fromkeys(("bcast", "scatter", "allgather", "allgatherv", "reduce_scatter"), (4 * KIB,)),
+        "alltoall": (32 * KIB,),
+    },
+}
+_NATIVE_ONE_RANK_A_HOST: _Limits = {
+    "Open MPI": {"allreduce": (0, 12 * KIB, 32 * KIB), "reduce": (256,)},
+    "": dict.fromkeys(("bcast", "scatter", "gather"), (0,)),
+}
 _ORDERED: dict[str, Callable[[int], str]] = {
     "reduce": lambda nbytes: "tree",
     "allreduce": lambda nbytes: "recursive_doubling" if nbytes <= 64 * KIB else "double_tree",

@@ -16,21 +16,22 @@ from ..base.domains import KINDS, UNKNOWN
 from ..schedule.hosts import Hosts
 from ..schedule.registry import NATIVE, NEIGHBORHOODS, Algorithm, algorithms_of, find
 from .choices import Choices, algorithm_from_environment
-from .rules import PACKED, REGISTERED_FROM, choose, fits_slots, native_up_to
+from .rules import PACKED, REGISTERED_FROM, choose, fits_slots, native_is_faster
 from .tuning_file import SHARED_MEMORY, Candidate, Tuned
 
 BY_MEASUREMENT = "by measurement"
 SLOTS = "by the rules inside a host"
 BY_RULES = "by the rules"
 GAPS = "by the rules for datatypes with gaps, which MPI packs faster than Python"
-SHORT = "by the rules for small messages of pycoll.Comm, where MPI takes less time than Python"
+FASTER_IN_MPI = "by the rules for calls of pycoll.Comm between hosts, where MPI is faster"
 
 
 class SelectionKey(NamedTuple):
     """The facts that a choice depends on, which are the same on all ranks.
 
     `nbytes` is the size of the vector, or of the block of one rank.  `native` is True if the native collective gives
-    the same results as the algorithms of pycoll; `from_comm` is True if, in addition, the call is one of `pycoll.Comm`.
+    the same results as the algorithms of pycoll; `from_comm` is True if, in addition, the call is one of `pycoll.Comm`
+    that may be left to MPI for speed.
     `registered` is True if the communicator has registered memory that such a call can use.  `slots` is True if the
     ranks share a host, and can run such calls in its memory; `near` is True if their messages travel through it.
     """
@@ -196,9 +197,10 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
         return Choice(best.schedule, reason, best.segment, best.algorithm == SHARED_MEMORY)
     if in_slots:
         return Choice("naive", SLOTS, slots=True)
-    most = native_up_to(primitive, facts.library, facts.size, facts.host_count)
-    if from_comm and not ((near and primitive not in PACKED) or faster) and nbytes <= most:
-        return Choice(NATIVE, SHORT)
+    if from_comm and not ((near and primitive not in PACKED) or faster):
+        hosts = facts.host_count if facts.core else 1  # the rules between hosts are about programs in the core
+        if native_is_faster(primitive, nbytes, facts.library, facts.size, hosts):
+            return Choice(NATIVE, FASTER_IN_MPI)
     return Choice(
         name, "by the rules for its size" + ("" if commutative else " and an operation that does not commute")
     )

@@ -11,9 +11,9 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
+from pycoll import core
 from pycoll.runtime.attach import attach
 from pycoll.runtime.open_core import why_unusable
-from pycoll.selection.rules import native_up_to
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
@@ -42,8 +42,8 @@ def may_be_native(comm, several_hosts=False):
     channel = attach(comm)
     channel.facts = replace(channel.facts, native=True, host_memory=True)
     if several_hosts:
-        # with the rules for MPICH, which leave the short calls of all collectives to MPI
-        channel.facts = replace(channel.facts, hosts=tuple(range(SIZE)), library="MPICH")
+        # with the rules without the core, which leave the short calls of all collectives to MPI
+        channel.facts = replace(channel.facts, hosts=tuple(range(SIZE)), library="MPICH", core=False)
 
 
 def messages(call):
@@ -105,15 +105,30 @@ def test_only_short_calls_are_left_to_mpi(short):
     assert pycoll.explain("allreduce", nbytes=8, comm=comm).algorithm != "native", (
         "functions run the schedules of pycoll"
     )
-    for count in (2, native_up_to("allreduce") // 8):
+    limit = (8 << 10) // 8
+    for count in (2, limit):
         send, recv = np.ones(count), np.zeros(count)
         assert messages(partial(comm.Allreduce, send, recv)) == 0 and (recv == SIZE).all()
         assert messages(lambda s=send, r=recv: comm.Iallreduce(s, r).Wait()) == 0
     if SIZE > 1:
-        longer = np.ones(native_up_to("allreduce") // 8 + 1)
+        longer = np.ones(limit + 1)
         assert messages(lambda: comm.Allreduce(MPI.IN_PLACE, longer)) > 0
         assert messages(lambda: comm.Allreduce(np.ones(2), np.zeros(2), algorithm="ring")) > 0
         assert messages(lambda: pycoll.allreduce(np.ones(2), comm=comm)) > 0
+
+
+@pytest.mark.skipif(bool(core.problem), reason="there is no compiled core")
+def test_between_hosts_nonblocking_calls_run_the_schedules_of_pycoll(short):
+    channel, counts = attach(short), [1] * SIZE
+    channel.facts = replace(channel.facts, core=True)
+    block, blocks = np.ones(1), np.zeros(SIZE)
+    for start in (
+        short.Ibarrier,
+        partial(short.Iallreduce, block, np.zeros(1)),
+        partial(short.Iallgather, block, blocks),
+        partial(short.Ialltoallv, [np.ones(SIZE), counts], [blocks, counts]),
+    ):
+        assert (messages(lambda start=start: start().Wait()) > 0) == (SIZE > 1)
 
 
 @pytest.mark.parametrize("what", [np.int8, np.float16])

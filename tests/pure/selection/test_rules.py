@@ -2,8 +2,10 @@ import pytest
 
 from pycoll.schedule.registry import PRIMITIVES, find
 from pycoll.selection.choices import Choices
-from pycoll.selection.rules import REGISTERED_FROM, choose, native_up_to
-from pycoll.selection.select import SHORT, CommFacts, SelectionKey, select
+from pycoll.selection.rules import REGISTERED_FROM, choose, native_is_faster
+from pycoll.selection.select import FASTER_IN_MPI, CommFacts, SelectionKey, select
+
+HOSTS = CommFacts((0, 1, 2, 3), library="MPICH 5", core=True)
 
 
 @pytest.mark.parametrize("primitive", PRIMITIVES)
@@ -20,27 +22,40 @@ def test_long_vectors_go_round_the_ring():
 
 
 def test_limits_of_calls_for_mpi_depend_on_the_library():
-    assert native_up_to("reduce", "MPICH 5") < native_up_to("reduce", "Open MPI 5") == 256 << 10
-    assert native_up_to("allgatherv", "MPICH 5") == 16 << 10 < native_up_to("allgatherv", "Open MPI 5")
+    for primitive, nbytes, library in (("reduce", 256 << 10, "Open MPI 5"), ("allgatherv", 16 << 10, "MPICH 5")):
+        assert native_is_faster(primitive, nbytes, library) and not native_is_faster(primitive, nbytes + 1, library)
+    assert not native_is_faster("reduce", 256 << 10, "MPICH 5") and native_is_faster("allgatherv", 1 << 30, "Open MPI 5")
 
 
 def test_algorithms_between_hosts():
-    for nbytes, name in ((8, "recursive_doubling"), (4 << 10, "two_level_log"), (1 << 20, "two_level")):
+    for nbytes, name in ((8, "recursive_doubling"), (16 << 10, "two_level_log"), (1 << 20, "two_level")):
         assert choose("allreduce", nbytes, 8, hosts=4) == name
     assert choose("scan", 4 << 10, 8, hosts=4) == "ring" and choose("scan", 4 << 10, 64, hosts=4) == "tree"
-    assert native_up_to("scan", "MPICH 5", 8, 4) == 512 and native_up_to("scan", "MPICH 5", 64, 4) == 8 << 10
-    assert native_up_to("allreduce", "Open MPI 5", 8, 4) == 0
+    assert [choose("bcast", 8 << 10, size, hosts=size) for size in (4, 8)] == ["two_level", "tree"]
+
+
+def test_pycoll_and_mpi_take_turns_between_hosts():
+    turns = [native_is_faster("allreduce", nbytes, "MPICH 5", 8, 4) for nbytes in (8, 1 << 10, 16 << 10, 64 << 10)]
+    assert turns == [True, False, True, False]
+    assert not any(native_is_faster("allreduce", nbytes, "Open MPI 5", 8, 4) for nbytes in (8, 16 << 10))
+    assert [native_is_faster("bcast", 8, "MPICH 5", size, 4) for size in (4, 8)] == [False, True]  # one rank a host, two
+    assert [native_is_faster("scan", 8, "MPICH 5", size, 4) for size in (8, 64)] == [False, True]
+
+
+def test_calls_without_the_core_are_left_to_mpi_as_inside_a_host():
+    key = SelectionKey("exscan", 1 << 10, from_comm=True)
+    assert select(None, key, HOSTS, Choices(), None).algorithm == "ring"
+    assert select(None, key, CommFacts(HOSTS.hosts, library="MPICH 5"), Choices(), None).reason == FASTER_IN_MPI
 
 
 @pytest.mark.parametrize("registered", [False, True])
 @pytest.mark.parametrize("primitive", ["bcast", "scatter", "gather", "allgather", "alltoall", "allreduce"])
-def test_short_calls_between_hosts_are_left_to_mpi(primitive, registered):
-    """Check the limit: from REGISTERED_FROM on, registered memory is used."""
-    longest = min(native_up_to(primitive), REGISTERED_FROM - 1) if registered else native_up_to(primitive)
-    for nbytes, native in ((longest, True), (longest + 1, False)):
+def test_long_calls_use_registered_memory_instead_of_mpi(primitive, registered):
+    for nbytes in (8, REGISTERED_FROM - 1, REGISTERED_FROM, 1 << 24):
         key = SelectionKey(primitive, nbytes, from_comm=True, registered=registered)
         choice = select(None, key, CommFacts((0, 1)), Choices(), None)
-        assert (choice.reason == SHORT) == native
+        native = native_is_faster(primitive, nbytes) and not (registered and nbytes >= REGISTERED_FROM)
+        assert (choice.reason == FASTER_IN_MPI) == native
 
 
 @pytest.mark.parametrize("primitive", ["bcast", "allreduce", "gatherv", "alltoallw"])
