@@ -191,7 +191,7 @@ _NATIVE_BETWEEN_HOSTS: _Limits = {
 }
 _NATIVE_ONE_RANK_A_HOST: _Limits = {
     "Open MPI": {"allreduce": (0, 12 * KIB, 32 * KIB), "reduce": (256,)},
-    "": dict.fromkeys(("bcast", "scatter", "gather"), (0,)),
+    "": {"bcast": (0,), "gather": (0,)},
 }
 _ORDERED: dict[str, Callable[[int], str]] = {
     "reduce": lambda nbytes: "tree",
