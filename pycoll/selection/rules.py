@@ -1,9 +1,9 @@
 """Rules that select an algorithm if none is requested and there are no measurements.
 
 They follow the costs in the docstrings of the algorithms: few rounds for short messages, few bytes for long ones.  They
-also follow measurements with both MPI wheels on two cores (``python -m pycoll.bench``), and on two to four hosts with one
-or two ranks each and links of 1 Gbit/s (``python -m pycoll.bench.calls``).  Faster networks have lower latencies too, so
-their limits are similar.  On slower ones, `pycoll.tune` finds others: the bytes decide earlier there.
+also follow measurements with both MPI wheels on two cores (``python -m pycoll.bench``), and on two to four hosts with
+one or two ranks each and links of 1 Gbit/s (``python -m pycoll.bench.calls``).  Faster networks have lower latencies,
+too, so their limits are similar.  On slower ones, the bytes decide earlier, and `pycoll.tune` finds better limits.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def native_is_faster(primitive: str, nbytes: int, library: str = "", size: int =
     """Whether blocking `pycoll.Comm` calls of this size, counted as in `choose`, are left to MPI.
 
     This holds if ranks share no memory.  MPI is faster where it has a better algorithm, or the same one: pycoll adds
-    Python overhead.  If counts are not known on all ranks, calls of all sizes are left to MPI.  `library` is the name of
-    the MPI library.
+    Python overhead.  If counts are not known on all ranks, calls of all sizes are left to MPI.  `library` is the name
+    of the MPI library.
     """
     tables = [_NATIVE]
     if _has_rules_between_hosts(primitive, size, hosts):
@@ -132,7 +132,7 @@ def _allreduce_between_hosts(nbytes: int, size: int) -> str:
 _BETWEEN_HOSTS: dict[str, Callable[[int, int], str]] = {
     "bcast": lambda nbytes, size: "tree" if nbytes <= size * KIB else "two_level",  # a chain of all ranks
     "gather": lambda nbytes, size: "naive",
-    "reduce": lambda nbytes, size: "tree" if nbytes <= 2 * KIB else "ring",
+    "reduce": lambda nbytes, size: "tree" if nbytes <= 4 * KIB else "ring",
     "allgather": _allgather_between_hosts,
     "allgatherv": _allgather_between_hosts,
     "allreduce": _allreduce_between_hosts,
