@@ -237,7 +237,7 @@ def _algorithm(
 
 
 def _may_be_left_to_mpi(call: Call, channel: Channel) -> bool:
-    """Whether calls of this form may be: MPI takes longer to begin nonblocking ones than the core."""
+    """Whether MPI may be faster in this form: it takes longer than the core to begin a nonblocking call."""
     if call.form == "nonblocking":
         return not channel.facts.core or call.primitive in PACKED
     return call.form == "blocking"

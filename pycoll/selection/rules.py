@@ -2,8 +2,8 @@
 
 They follow the costs in the docstrings of the algorithms: few rounds for short messages, few bytes for long ones.  They
 also follow measurements with both MPI wheels on two cores (``python -m pycoll.bench``), and on two to four hosts with
-one or two ranks each and links of 1 Gbit/s (``python -m pycoll.bench.calls``).  Faster networks have lower latencies,
-too, so their limits are similar.  On slower ones, the bytes decide earlier, and `pycoll.tune` finds better limits.
+one or two ranks each and links of 1 Gbit/s (``python -m pycoll.bench.calls``).  On slower links, the bytes decide
+earlier, and `pycoll.tune` finds better limits.
 """
 
 from __future__ import annotations

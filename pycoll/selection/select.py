@@ -23,7 +23,7 @@ BY_MEASUREMENT = "by measurement"
 SLOTS = "by the rules inside a host"
 BY_RULES = "by the rules"
 GAPS = "by the rules for datatypes with gaps, which MPI packs faster than Python"
-FASTER_IN_MPI = "by the rules for calls of pycoll.Comm between hosts, where MPI is faster"
+FASTER_IN_MPI = "by the rules for calls of pycoll.Comm without shared memory, where MPI is faster"
 
 
 class SelectionKey(NamedTuple):
@@ -31,9 +31,9 @@ class SelectionKey(NamedTuple):
 
     `nbytes` is the size of the vector, or of the block of one rank.  `native` is True if the native collective gives
     the same results as the algorithms of pycoll; `from_comm` is True if, in addition, the call is one of `pycoll.Comm`
-    that may be left to MPI for speed.
-    `registered` is True if the communicator has registered memory that such a call can use.  `slots` is True if the
-    ranks share a host, and can run such calls in its memory; `near` is True if their messages travel through it.
+    that may be left to MPI for speed.  `registered` is True if the communicator has registered memory that such a call
+    can use.  `slots` is True if the ranks share a host, and can run such calls in its memory; `near` is True if their
+    messages travel through it.
     """
 
     primitive: str
