@@ -21,7 +21,9 @@ from ..schedule.moves import AFTER, Combine, Copy, Recv, Reduce, Round, Send, ch
 from .program import EMPTY, Apply, CopyBytes, Layout, Message, Program, Region, Start, Step, Wait
 from .storage import Placement
 
-WINDOW = 2  # segments of each message in flight
+# Bytes of each message in flight, but at least two segments: a rank that computes looks at its messages now and then,
+# and meanwhile the link should not become idle.
+IN_FLIGHT = 512 << 10
 
 
 def compile_rounds(rounds: Iterable[Round], layout: Layout, segment: int) -> Program:
@@ -44,6 +46,7 @@ class Compiler:
 
     def __init__(self, rounds: list[Round], layout: Layout, segment: int) -> None:
         self.rounds, self.segment = rounds, segment
+        self.window = max(2, IN_FLIGHT // segment)  # segments of each message in flight
         self.steps: list[Step] = []
         self.messages: list[Message] = []
         self.blocks = Placement(rounds, layout, self.steps)
@@ -109,7 +112,7 @@ class Compiler:
             return self.transfer(False, move.source, EMPTY)
         held, out = self.blocks.operands(move.blocks)
         results = out.cut(self.segment)
-        received = self.blocks.slots(results, WINDOW) if held == out else results
+        received = self.blocks.slots(results, self.window) if held == out else results
         self.blocks.assign(move.blocks, out)
         self.blocks.busy.append(out)
         return SegmentedMessage(
@@ -133,7 +136,7 @@ class Compiler:
     def interleave(self, sends: list[SegmentedMessage], receives: list[SegmentedMessage]) -> None:
         """Order the messages of a round segment by segment, with a window of segments of each message in flight."""
         everything = [*receives, *sends]
-        for turn in range(WINDOW):
+        for turn in range(self.window):
             for transfer in everything:
                 self.start(transfer, turn)
         self.meanwhile()
@@ -142,16 +145,16 @@ class Compiler:
             for transfer in receives:
                 self.wait(transfer, turn, waited)
                 if not transfer.staged:
-                    self.start(transfer, turn + WINDOW)
+                    self.start(transfer, turn + self.window)
                 if turn < len(transfer.results):
                     for earlier in transfer.after:
                         self.wait(earlier, turn, waited)
                     self.steps.append(transfer.results[turn])
                 if transfer.staged:
-                    self.start(transfer, turn + WINDOW)
+                    self.start(transfer, turn + self.window)
             for transfer in sends:
                 self.wait(transfer, turn, waited)
-                self.start(transfer, turn + WINDOW)
+                self.start(transfer, turn + self.window)
 
     def start(self, transfer: SegmentedMessage, turn: int) -> None:
         """Start a segment, if there is one."""

@@ -1,4 +1,11 @@
+from libc.stdint cimport int64_t
+
 from .messages cimport Run
+
+
+cdef struct State:  # of runs
+    Py_ssize_t positions  # the numbers of their next steps, added up
+    int64_t travelling  # bytes of messages of MPI that were started and not awaited
 
 
 cdef class Idle:
@@ -23,7 +30,7 @@ cdef class RunInFlight:
     cdef public double deadline  # of the wait; 0 for none
 
     cdef void count_mover(self, int change) noexcept nogil
-    cdef int move(self, Py_ssize_t *positions) except -1 nogil
+    cdef int move(self, State *state) except -1 nogil
 
     cdef int make(self, Run run, prepared, list tasks, Idle idle, kept, result) except -1
     cdef int report(self) except -1

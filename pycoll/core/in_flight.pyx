@@ -19,15 +19,14 @@ from libc.stdlib cimport realloc
 from contextvars import copy_context
 
 from .messages cimport Run
-from .waiting cimport BESIDE, NAP, lock, lock_left, lock_taken, nanoseconds_now, sched_yield, yield_core
-
-cdef extern from "atomics.h" nogil:
-    void sleep_for(int64_t nanoseconds)
+from .waiting cimport BESIDE, NAP, lock, lock_left, lock_taken, nanoseconds_now, sched_yield, sleep_for, yield_core
 
 cdef enum:
     MOST_LOOKS = 100  # without a collective in flight, before the thread in the background sleeps
     MOST_MOVES = 16  # in one look, while they advance
     MOST_IDLE = 16  # the most complete runs that are kept for later calls of a kind
+    FASTEST = 2  # bytes per nanosecond; before half of what MPI transmits can have arrived, looks would find little
+    LONG_NAP = 500000  # nanoseconds; the longest nap for this reason
     REST = 1000000  # nanoseconds in which a rank that waits for a run moves on only runs
     SHORT_REST = 50000  # the same while other collectives are in flight, too
     MOST_SCRATCH = 1 << 16  # the most bytes of scratch that each of them may have
@@ -126,12 +125,12 @@ def forget_in_flight():
     lock_left(&table_lock)
 
 
-cdef int move_all(Py_ssize_t *positions, PyObject **moving) except -1 nogil:
-    """Move on all of them, and add up their positions; after an exception, `moving` is the run that has failed."""
+cdef int move_all(State *state, PyObject **moving) except -1 nogil:
+    """Move on all of them, and add up their states; after an exception, `moving` is the run that has failed."""
     cdef int number = 0
-    positions[0], moving[0] = 0, hold(0)
+    state.positions, state.travelling, moving[0] = 0, 0, hold(0)
     while moving[0] != NULL:
-        (<RunInFlight>moving[0]).move(positions)
+        (<RunInFlight>moving[0]).move(state)
         release(moving[0])
         number += 1
         moving[0] = hold(number)
@@ -148,23 +147,27 @@ cdef int fail(PyObject *moving, error) except -1:
 
 cdef struct Pace:  # of a mover
     int64_t nap
-    Py_ssize_t before  # the positions at its last look
+    State last  # at its last look
+
+
+cdef Pace FIRST = Pace(0, State(-1, 0))
 
 
 cdef int look(Pace *pace, double shortest, double longest, PyObject **moving) except -1 nogil:
     """Sleep, and move all on, unless a rank that waits does that."""
-    cdef Py_ssize_t positions
+    cdef Py_ssize_t before
     if resting:
         sleep_for(REST)
         return 0
     pace.nap = max(<int64_t>(shortest * 1e9), min(pace.nap, <int64_t>(longest * 1e9)))
-    sleep_for(pace.nap)
+    sleep_for(max(pace.nap, min(pace.last.travelling // FASTEST, <int64_t>LONG_NAP)))
     pace.nap *= 2
     for _ in range(MOST_MOVES):
-        move_all(&positions, moving)
-        if positions == pace.before:
+        before = pace.last.positions
+        move_all(&pace.last, moving)
+        if pace.last.positions == before:
             break
-        pace.nap, pace.before = 0, positions
+        pace.nap = 0
     return 0
 
 
@@ -210,7 +213,7 @@ cdef class Mover:
         """
         cdef int64_t end = nanoseconds_now() + <int64_t>(seconds * 1e9)
         cdef bint found = count > 0 or ends != self.seen_ends
-        cdef Pace pace = Pace(0, -1)
+        cdef Pace pace = FIRST
         cdef PyObject *moving = NULL
         try:
             with nogil:
@@ -231,7 +234,7 @@ cdef class Mover:
         that needed it to wake up would wait for those that compute.
         """
         cdef int looks = 0
-        cdef Pace pace = Pace(0, -1)
+        cdef Pace pace = FIRST
         cdef PyObject *moving = NULL
         try:
             with nogil:
@@ -288,11 +291,12 @@ cdef class RunInFlight:
     cdef void count_mover(self, int change) noexcept nogil:
         self.movers += change
 
-    cdef int move(self, Py_ssize_t *positions) except -1 nogil:
-        """Move it on, and add its position to `positions`."""
+    cdef int move(self, State *state) except -1 nogil:
+        """Move it on, and add its state."""
         global ends
         ends += self.run.move()
-        positions[0] += self.run.at
+        state.positions += self.run.at
+        state.travelling += self.run.travelling
         return 0
 
     @property
@@ -383,13 +387,13 @@ cdef class RunInFlight:
         """Move all runs on for a while, or until this one is complete."""
         global beside, resting
         cdef PyObject *moving = NULL
-        cdef Py_ssize_t positions
+        cdef State state
         cdef int64_t end = nanoseconds_now() + (REST if PyList_GET_SIZE(self.tasks) == count else SHORT_REST)
         resting += 1
         try:
             with nogil:
                 while self.run.at < self.run.length and nanoseconds_now() < end:
-                    move_all(&positions, &moving)
+                    move_all(&state, &moving)
                     if beside:
                         beside -= 1
                         sleep_for(NAP)

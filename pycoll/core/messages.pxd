@@ -102,6 +102,7 @@ cdef class Run:
     cdef Pending *pending
     cdef char **bases
     cdef int at, length  # the next step, and how many there are
+    cdef np.npy_intp travelling  # bytes of messages of MPI that were started and not awaited
     cdef bint active  # a thread runs it; changes while the mailboxes are locked
     cdef bint in_python  # operands are not aligned
     cdef int errors  # in floating-point arithmetic

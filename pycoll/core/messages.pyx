@@ -525,7 +525,7 @@ cdef class Run:
         cdef int i
         for i in range(self.code.count):
             self.pending[i].state, self.pending[i].acknowledges = IDLE, False
-        self.at, self.errors, self.error, self.in_python = 0, 0, None, not self.aligned
+        self.at, self.travelling, self.errors, self.error, self.in_python = 0, 0, 0, None, not self.aligned
         if self.peer_addresses is not None:
             self.peer_addresses.write(self.bases[SCRATCH], self.bases[0], self.bases[1])
 
@@ -645,6 +645,8 @@ cdef class Run:
                 if message.problem:
                     with gil:
                         self.mailboxes.fail(message)
+                if not self.mailboxes.peers[message.peer].near:
+                    self.travelling -= message.size
             elif step.kind == SKIP or (step.kind == FIND and not self.find_peers()):
                 self.at = step.rank
                 continue
@@ -666,6 +668,8 @@ cdef class Run:
         if message.outgoing and self.counts and not (number < self.code.synchronizing and self.mailboxes.near):
             with gil:
                 self.count(pending.size)
+        if not self.mailboxes.peers[message.peer].near:
+            self.travelling += pending.size
         self.mailboxes.begin(pending, message.outgoing)
         return 0
 

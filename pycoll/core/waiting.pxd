@@ -10,6 +10,7 @@ cdef extern from "atomics.h" nogil:
     void pause_briefly()
     int sched_yield()
     int yield_core()
+    void sleep_for(int64_t nanoseconds)
 
 
 cdef enum:

@@ -17,7 +17,7 @@ from ..base.numbers import check_real
 from .progress import LONGEST, lock, mover
 
 INTERVAL = 50e-6  # seconds between two looks at the tasks in flight, if they are to progress often
-UNPOLLED = 10e-3  # seconds between two looks in Python at runs of the core, which wake it when they are complete
+UNPOLLED = 30e-3  # seconds between two looks in Python at runs of the core, which wake it when they are complete
 
 background: list[ProgressThread] = []  # at most one
 
@@ -173,7 +173,8 @@ def progress_thread(interval: float = INTERVAL, longest: float = 1e-3) -> Progre
 
     Notes
     -----
-    Programs in host memory progress in a thread without the lock of the Python interpreter.
+    Programs in host memory progress in a thread without the lock of the Python interpreter.  While MPI transmits long
+    messages for them, the time between two checks is up to half a millisecond.
     """
     check_real("interval", interval)
     check_real("longest", longest)

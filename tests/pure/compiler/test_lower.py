@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pycoll.compiler import lower
 from pycoll.compiler.layout import split
 from pycoll.compiler.lower import compile_rounds
 from pycoll.compiler.program import RECV, SEND, Layout, Region, Wait
@@ -22,6 +23,19 @@ from .machine import Machine
 EVEN = [algorithm for algorithm in ALGORITHMS if not algorithm.primitive.varies]
 IN_PLACE_EVERYWHERE = ("allgather", "allreduce", "alltoall", "reduce_scatter", "scan", "exscan")
 IN_PLACE_AT_ROOT = ("bcast", "gather", "reduce", "scatter")
+
+
+@pytest.fixture(autouse=True)
+def two_segments_in_flight(monkeypatch):
+    monkeypatch.setattr(lower, "IN_FLIGHT", 0)
+    compiled.cache_clear()
+    yield
+    compiled.cache_clear()
+
+
+def keep_in_flight(nbytes):
+    lower.IN_FLIGHT = nbytes
+    compiled.cache_clear()
 
 
 def expected(primitive, data, rank, root):
@@ -120,6 +134,7 @@ def test_small_machine(algorithm, in_place, sizes):
 @given(st.data())
 @pytest.mark.parametrize("algorithm", EVEN, ids=str)
 def test_drawn_machines(algorithm, data):
+    keep_in_flight(data.draw(st.integers(0, 1000), "in flight"))
     size = data.draw(st.sampled_from([*range(1, 10), 12, 16]), "size")
     hosts = tuple(data.draw(st.lists(st.integers(0, 3), min_size=size, max_size=size), "hosts"))
     run(
@@ -158,14 +173,16 @@ def test_ring_allreduce_out_of_place_needs_no_scratch():
     assert run(find("allreduce", "ring"), 4, count=64, segment=32) == 0
 
 
-def test_messages_are_cut_into_windows_of_segments():
+@pytest.mark.parametrize("nbytes, segments", [(64, 2), (128, 2), (255, 3)])
+def test_messages_are_cut_into_windows_of_segments(nbytes, segments):
+    keep_in_flight(nbytes)
     program = compiled(ProgramKey(find("allreduce", "ring"), 0, 2, 0, 64, 8, False, 1, 64))
     assert {message.region.size for message in program.messages} == {64}
     begun = most = 0
     for step in program.steps:
         begun += {"Start": 1, "Wait": -1}.get(type(step).__name__, 0)
         most = max(most, begun)
-    assert most == 4  # two segments of the outgoing message, and two of the incoming one
+    assert most == 2 * segments  # of the outgoing message, and of the incoming one
     assert isinstance(program.steps[-1], Wait)
 
 
