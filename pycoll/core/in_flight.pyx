@@ -19,7 +19,19 @@ from libc.stdlib cimport realloc
 from contextvars import copy_context
 
 from .messages cimport Run
-from .waiting cimport BESIDE, NAP, lock, lock_left, lock_taken, nanoseconds_now, sched_yield, sleep_for, yield_core
+from .waiting cimport (
+    BESIDE,
+    LONG,
+    NAP,
+    PATIENCE,
+    lock,
+    lock_left,
+    lock_taken,
+    nanoseconds_now,
+    sched_yield,
+    sleep_for,
+    yield_core,
+)
 
 cdef enum:
     MOST_LOOKS = 100  # without a collective in flight, before the thread in the background sleeps
@@ -388,17 +400,24 @@ cdef class RunInFlight:
         global beside, resting
         cdef PyObject *moving = NULL
         cdef State state
-        cdef int64_t end = nanoseconds_now() + (REST if PyList_GET_SIZE(self.tasks) == count else SHORT_REST)
+        cdef Py_ssize_t before = -1
+        cdef int64_t now = nanoseconds_now(), moved = now
+        cdef int64_t end = now + (REST if PyList_GET_SIZE(self.tasks) == count else SHORT_REST)
         resting += 1
         try:
             with nogil:
-                while self.run.at < self.run.length and nanoseconds_now() < end:
+                while self.run.at < self.run.length and now < end:
                     move_all(&state, &moving)
+                    if state.positions != before:
+                        before, moved = state.positions, now
                     if beside:
                         beside -= 1
                         sleep_for(NAP)
+                    elif state.travelling >= LONG and now - moved > PATIENCE:
+                        sleep_for(NAP)
                     elif yield_core():
                         beside = BESIDE
+                    now = nanoseconds_now()
         except BaseException as error:
             fail(moving, error)
         finally:

@@ -90,8 +90,8 @@ cdef class Mailboxes(Waiting):
     cdef void copy(self, Peer *peer, Pending *message) noexcept nogil
     cdef bint take_early(self, Peer *peer, Pending *message) noexcept nogil
     cdef void progress(self, Pending *message) noexcept nogil
-    cdef int wait(self, Pending *message) except -1 nogil
-    cdef int sleep(self, Pending *message) except -1
+    cdef int wait(self, Pending *message, bint long_ones) except -1 nogil
+    cdef int sleep(self, Pending *message, bint long_ones) except -1
     cdef void enter(self) noexcept nogil
     cdef int fail(self, Pending *message) except -1
 

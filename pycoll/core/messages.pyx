@@ -18,7 +18,19 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memmove
 
 from .steps cimport APPLY, COPY, DIVIDE, FIND, SCRATCH, SKIP, START, WAIT, Arithmetic, Step, Steps
-from .waiting cimport NAP, SPREAD, Waiting, counter, lock_left, lock_taken, nanoseconds_now, pause_briefly, sched_yield
+from .waiting cimport (
+    LONG,
+    NAP,
+    SPREAD,
+    Waiting,
+    counter,
+    lock_left,
+    lock_taken,
+    nanoseconds_now,
+    pause_briefly,
+    sched_yield,
+    sleep_for,
+)
 
 np.import_array()
 
@@ -378,8 +390,8 @@ cdef class Mailboxes(Waiting):
             if code or flag:
                 message.state = COMPLETE
 
-    cdef int wait(self, Pending *message) except -1 nogil:
-        """Wait until a message is complete."""
+    cdef int wait(self, Pending *message, bint long_ones) except -1 nogil:
+        """Wait until a message is complete; `long_ones` tells whether MPI transmits long messages meanwhile."""
         cdef int turn
         for turn in range(self.pauses + self.yields_now()):
             self.progress(message)
@@ -390,9 +402,9 @@ cdef class Mailboxes(Waiting):
             else:
                 self.let_others_run()
         with gil:
-            return self.sleep(message)
+            return self.sleep(message, long_ones)
 
-    cdef int sleep(self, Pending *message) except -1:
+    cdef int sleep(self, Pending *message, bint long_ones) except -1:
         cdef long nap = NAP
         cdef uint32_t value
         cdef int turn
@@ -419,7 +431,10 @@ cdef class Mailboxes(Waiting):
                         self.progress(message)
                         if message.state == COMPLETE:
                             break
-                        sched_yield()
+                        if long_ones:
+                            sleep_for(NAP)
+                        else:
+                            sched_yield()
             if message.state == COMPLETE:
                 return 0
             lock_left(&self.lock)  # other runs may progress
@@ -639,7 +654,7 @@ cdef class Run:
                             break
                         if self.code.computes:  # other code may run meanwhile
                             self.errors |= fetestexcept(ERRORS)
-                        self.mailboxes.wait(message)
+                        self.mailboxes.wait(message, self.travelling >= LONG)
                         if self.code.computes:
                             clear_errors()
                 if message.problem:

@@ -14,6 +14,8 @@ cdef extern from "atomics.h" nogil:
 
 
 cdef enum:
+    PATIENCE = 100000  # nanoseconds before a rank sleeps, because waking up takes tens of microseconds
+    LONG = 1 << 16  # bytes that MPI transmits, so that a rank may sleep meanwhile
     NAP = 50000  # nanoseconds of the first nap of a rank that waits
     BESIDE = 100  # waits in which a rank sleeps at once after it had to wait long for its core
     SPREAD = 1 << 8  # bytes between two counters, because processors fetch cache lines in pairs

@@ -1,9 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """How a rank waits for another one: it looks a few times, yields its core, then sleeps."""
 
-cdef enum:
-    PATIENCE = 100000  # nanoseconds before a rank sleeps, because waking up takes tens of microseconds
-
 
 cdef class Waiting:
     """What a rank does while it waits for another one.
