@@ -38,7 +38,7 @@ SEGMENT = defaults(settings.DEFAULT_SEGMENTS)
 DEVICE_SEGMENT = defaults(settings.DEFAULT_DEVICE_SEGMENTS)
 PIPELINE = defaults(settings.DEFAULT_PIPELINES)
 ENTRY = size_label(defined("ENTRY_SIZE", "mailboxes.h"))
-YIELDS = f"{defined('PATIENCE', 'waiting.pyx') / 1e6:g} ms"
+YIELDS = f"{defined('PATIENCE', 'waiting.pxd') / 1e6:g} ms"
 EVENTS = size_label(settings.EVENTS * EVENT.size)
 STATED = {
     "docs/guide/selection.md": [
