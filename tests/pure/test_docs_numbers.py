@@ -81,6 +81,8 @@ STATED = {
         f"{WORDS[defined('ENTRIES', 'mailboxes.h')]} entries of {ENTRY}",
         f"a message of up to {size_label(defined('SHORT_MESSAGE', 'mailboxes.h'))}",
         f"For {YIELDS} it then yields its core",
+        f"While MPI transmits at least {size_label(defined('LONG', 'waiting.pxd'))}, it sleeps for "
+        f"{defined('NAP', 'waiting.pxd') / 1e6:g} ms between two looks after {YIELDS}",
     ],
     "pycoll/README.md": [f"keeps the last {compiled.cache_info().maxsize}"],
 }

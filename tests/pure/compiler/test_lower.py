@@ -25,14 +25,6 @@ IN_PLACE_EVERYWHERE = ("allgather", "allreduce", "alltoall", "reduce_scatter", "
 IN_PLACE_AT_ROOT = ("bcast", "gather", "reduce", "scatter")
 
 
-@pytest.fixture(autouse=True)
-def two_segments_in_flight(monkeypatch):
-    monkeypatch.setattr(lower, "IN_FLIGHT", 0)
-    compiled.cache_clear()
-    yield
-    compiled.cache_clear()
-
-
 def keep_in_flight(nbytes):
     lower.IN_FLIGHT = nbytes
     compiled.cache_clear()
