@@ -121,7 +121,7 @@ def known_choices(comm: MPI.Comm) -> Choices | None:
 
 def inherit(child: MPI.Comm, parent: MPI.Comm) -> None:
     """Give a new communicator the algorithms that were chosen for its parent."""
-    known = known_choices(parent)
+    known = Choices.ever_made and known_choices(parent)
     if known and child != MPI.COMM_NULL:
         choices_of(child).update(known)
 

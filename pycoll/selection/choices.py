@@ -24,6 +24,8 @@ class Choices(MutableMapping[str, str]):
     Keys are names of primitives, in lower case or as in MPI.
     """
 
+    ever_made = False  # in this process, so that most communicators need not look for some to inherit
+
     def __init__(self, changed: Callable[[], object] = lambda: None) -> None:
         self._names: dict[str, str] = {}
         self.changed = changed
@@ -39,6 +41,7 @@ class Choices(MutableMapping[str, str]):
         primitive = primitive_called(primitive)
         find(primitive, algorithm)
         self._names[primitive] = algorithm
+        Choices.ever_made = True
         self.changed()
 
     def __delitem__(self, primitive: str) -> None:
