@@ -55,7 +55,7 @@ compiled = cythonize(
             f"pycoll/{name}".replace("/", "."),
             [f"pycoll/{name}.pyx"],
             include_dirs=[numpy.get_include(), "pycoll/core"],
-            depends=["pycoll/core/atomics.h", "pycoll/core/mailboxes.h"],
+            depends=["pycoll/core/atomics.h", "pycoll/core/copies.h", "pycoll/core/mailboxes.h"],
             extra_compile_args=["-O3", "-ffp-contract=off"],  # as Python: no fused multiply and add
             define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")],
         )

@@ -166,9 +166,10 @@ class _Turn:
         self.rank, self.size = compiler.key.rank, compiler.key.size
         self.scratch = 0
         self.ready: set[int] = set()  # the ranks that were awaited
-        # a result replaces the contribution of a rank that works in place, so it is read in the slot
         self.copied = {*compiler.exports[self.rank]}
-        if self.key.in_place and compiler.primitive.reduces:
+        # a result replaces the contribution of a rank that works in place, so it is read in the slot
+        self.replaces = self.key.in_place and compiler.primitive.reduces
+        if self.replaces:
             self.copied |= {*compiler.layout.held}
 
     def steps(self) -> Iterator[Step]:
@@ -260,7 +261,7 @@ class _Turn:
         yield Apply(operands[0], operands[1], into)
 
     def _source(self, rank: int, block: Block) -> Region:
-        if rank == self.rank and block not in self.copied:
+        if rank == self.rank and not self.replaces:
             return self._part(self.all.layout.held[block], block)
         return self._slot(rank, block)
 

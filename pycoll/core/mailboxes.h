@@ -7,9 +7,6 @@
 #pragma once
 
 #include "atomics.h"
-#ifdef __linux__
-#include <sys/uio.h>
-#endif
 
 #define ENTRIES 4
 #define ENTRY_SIZE (1 << 14)
@@ -71,20 +68,3 @@ static inline void bell_sleep(counter *bell, uint32_t value, long nanoseconds) {
 }
 
 static inline void bell_leave(counter *bell) { atomic_fetch_sub(&bell->sleepers, 1); }
-
-/* Copy memory of another process; return whether all was copied. */
-static inline int copy_from_process(int process, void *to, uint64_t from, size_t size) {
-#ifdef __linux__
-    while (size) {
-        struct iovec here = {to, size}, there = {(void *)(uintptr_t)from, size};
-        ssize_t copied = process_vm_readv(process, &here, 1, &there, 1, 0);
-        if (copied <= 0) return 0;
-        to = (char *)to + copied;
-        from += copied;
-        size -= copied;
-    }
-    return 1;
-#else
-    return size == 0;
-#endif
-}

@@ -5,8 +5,10 @@ from .peer_addresses cimport PeerAddresses
 from .steps cimport Arithmetic, Step, Steps
 from .waiting cimport Waiting, counter, lock
 
-cdef extern from "mailboxes.h" nogil:
+cdef extern from "copies.h" nogil:
     int copy_from_process(int process, void *to, uint64_t start, size_t size)
+
+cdef extern from "mailboxes.h" nogil:
     ctypedef struct entry:
         uint32_t tag
         int64_t size

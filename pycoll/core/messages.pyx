@@ -15,7 +15,7 @@ cimport numpy as np
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, memmove
+from libc.string cimport memcpy
 
 from .steps cimport APPLY, COPY, DIVIDE, FIND, SCRATCH, SKIP, START, WAIT, Arithmetic, Step, Steps
 from .waiting cimport (
@@ -45,6 +45,10 @@ cdef extern from "mailboxes.h" nogil:
     uint32_t bell_announce(counter *bell)
     void bell_sleep(counter *bell, uint32_t value, long nanoseconds)
     void bell_leave(counter *bell)
+
+cdef extern from "copies.h" nogil:
+    void copy(char *to, char *source, size_t size)
+    void copy_for_others(char *to, char *source, size_t size)
 
 cdef extern from "fenv.h" nogil:
     int FE_DIVBYZERO, FE_OVERFLOW, FE_UNDERFLOW, FE_INVALID
@@ -271,7 +275,7 @@ cdef class Mailboxes(Waiting):
             else:
                 rest = message.size - message.moved
                 e.tag, e.size, e.address = message.tag, (CONTINUED if message.moved else message.size), 0
-                memcpy(e.data, message.data + message.moved, min(rest, ENTRY_SIZE))
+                copy_for_others(e.data, message.data + message.moved, min(rest, ENTRY_SIZE))
                 message.moved += min(rest, ENTRY_SIZE)
                 if message.moved == message.size:
                     message.state = COMPLETE
@@ -330,7 +334,7 @@ cdef class Mailboxes(Waiting):
         cdef np.npy_intp here
         if message != NULL:
             here = min(message.size - message.moved, <np.npy_intp>ENTRY_SIZE)
-            memcpy(message.data + message.moved, e.data, here)
+            copy(message.data + message.moved, e.data, here)
             message.moved += here
             self.end_if_read(peer, message)
 
@@ -704,7 +708,7 @@ cdef class Run:
         for k in range(operands):
             at[k] = self.bases[step.buffers[k]] + step.starts[k]
         if step.kind == COPY:
-            memmove(at[1], at[0], step.size)
+            copy(at[1], at[0], step.size)
         elif self.in_python or (self.code.combine if step.kind == APPLY else self.code.divide) == NULL:
             with gil:
                 if operands == 1:

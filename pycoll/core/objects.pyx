@@ -26,6 +26,9 @@ from ..base.parcels import LONG_ARRAY, PICKLER, Parcel, failed, has_table, is_pl
 from ..base.parcels import table_rows, unpacked, wrapped
 from ..compiler.program import SLOTS
 
+cdef extern from "copies.h" nogil:
+    void copy_for_others(char *to, char *source, size_t size)
+
 np.import_array()
 
 cdef enum:  # kinds of entries; ARRAYS + i is a parcel of a long array that operation i of MPI combines
@@ -469,8 +472,8 @@ cdef class ObjectSlots(ObjectCollectives):
         self.slots.begin_turn(MEDIUM, OBJECTS | what << 24 | root)
         if count:
             for other in range(count):
-                memcpy(
-                    self.slots.slot_of(self.rank) + other * distance, self.outgoing(other, distance),
+                copy_for_others(
+                    self.slots.slot_of(self.rank) + other * distance, <char *>self.outgoing(other, distance),
                     HEAD + self.outgoing(other, distance).size,
                 )
             self.slots.post(READY)

@@ -19,7 +19,6 @@ cimport cython
 cimport numpy as np
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memmove
 
 from .steps cimport APPLY, AWAIT, COPY, PEERS, POST, RECV, SCRATCH, SEND, Step, Steps
 from .waiting cimport NAP, SPREAD, nanoseconds_now, pause_briefly
@@ -36,6 +35,10 @@ cdef extern from "atomics.h" nogil:
     int counter_reached(counter *c, uint32_t value)
     void counter_set(counter *c, uint32_t value)
     void counter_sleep(counter *c, uint32_t value, long nanoseconds)
+
+cdef extern from "copies.h" nogil:
+    void copy(char *to, char *source, size_t size)
+    void copy_for_others(char *to, char *source, size_t size)
 
 cdef enum:
     HEADER = 2 * SPREAD  # bytes of DONE and LEFT, which are on cache lines of their own
@@ -198,8 +201,10 @@ cdef class Slots(Waiting):
                     at[k] = bases[step.buffers[k]] + step.starts[k]
                 else:
                     at[k] = self.slot_of(peer >> 1) + (peer & 1) * kind.size + step.starts[k]
-            if step.kind == COPY:
-                memmove(at[1], at[0], step.size)
+            if step.kind == COPY and step.buffers[1] >= PEERS:
+                copy_for_others(at[1], at[0], step.size)
+            elif step.kind == COPY:
+                copy(at[1], at[0], step.size)
             else:
                 program.compute(step.kind, at, step.size)
         self.end_turn()

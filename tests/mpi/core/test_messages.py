@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE == 1, reason="there are n
 
 ENTRY = 1 << 14  # bytes of an entry in a mailbox
 ENTRIES = 4
+PAGE = 1 << 12
 ALL = [
     (name, algorithm)
     for name, primitive in PRIMITIVES.items()
@@ -200,3 +201,27 @@ def test_a_signal_while_python_combines(comm, monkeypatch, form):
         attach(comm).forget_plans()
     if other:
         other.wait()
+
+
+def bytes_at(shift, count):
+    """An array of bytes that begins so many bytes behind the beginning of a page."""
+    memory = np.empty(count + 2 * PAGE, np.uint8)
+    start = (shift - memory.ctypes.data) % PAGE
+    return memory[start : start + count]
+
+
+@pytest.mark.parametrize("count", [2047, 2049, 4096, 5003, ENTRY + 1, 70_001, (1 << 22) + 77])
+def test_blocks_at_all_places_in_their_pages(comm, count):
+    """How a block is copied depends on its length, and on where it and its copy begin."""
+    content = np.random.default_rng(count).integers(0, 256, (SIZE, count), np.uint8)
+    for shift, other in (0, 0), (0, 16), (16, 0), (1, 32), (40, 48), (4090, 5), (77, 77):
+        send, recv = bytes_at(shift, count), bytes_at(other, count * SIZE)
+        send[:] = content[RANK]
+        for algorithm in (None, "ring", "naive"):
+            recv[:] = 0
+            pycoll.allgather(send, recv, algorithm=algorithm, comm=comm)
+            np.testing.assert_array_equal(recv.reshape(SIZE, count), content)
+            moved = bytes_at(other if RANK else shift, count)
+            moved[:] = content[RANK]
+            pycoll.bcast(moved, algorithm=algorithm, comm=comm)
+            np.testing.assert_array_equal(moved, content[0])

@@ -284,3 +284,10 @@ def test_ranks_must_know_all_lengths():
     for name, known in [("allgatherv", True), ("gatherv", False), ("alltoallv", False), ("allreduce", True)]:
         assert PRIMITIVES[name].lengths_known == known
     assert split(7, 2) == [4, 3] and (READY, DONE, RECV) == (0, 1, 1)
+
+
+@pytest.mark.parametrize("length", [8, 1 << 12, 1 << 20])
+def test_the_root_of_a_broadcast_copies_its_block_once(length):
+    key = ProgramKey(find("bcast", "naive"), 0, 2, 0, length, 1, True, 1, 1 << 30)
+    for turn in slot_program(key).turns:
+        assert [type(step) for step in turn] == [CopyBytes, Post]
