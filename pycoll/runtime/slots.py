@@ -49,7 +49,7 @@ def why_not(channel: Channel, primitive: str) -> str:
         return (
             f"they need a grid, or offsets in both directions that connect all ranks, at most {MOST_NEIGHBORS} of them"
         )
-    return f"the blocks have more than {slots_up_to(primitive, facts.size)} bytes"
+    return f"the blocks have more than {slots_up_to(primitive)} bytes"
 
 
 def _same_lengths(channel: Channel, primitive: str) -> bool:

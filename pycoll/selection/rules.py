@@ -36,22 +36,14 @@ def choose(primitive: str, nbytes: int, size: int, commutative: bool = True, hos
     return rules.get(primitive, _RULES[primitive])(nbytes, size)
 
 
-def slots_up_to(primitive: str, size: int = 2) -> int:
+def slots_up_to(primitive: str) -> int:
     """The largest size, counted as in `choose`, of calls inside a host that run through shared memory.
 
-    Reductions of all sizes do.  Blocks that are only moved are copied twice in slots; a message of a long block is
-    copied once, but ranks that need the same block wait for each other.  The limits are the best ones in the mean of
-    many runs with both MPI wheels, because times depend on where the pages of a process are.
+    Reductions and broadcasts of all sizes do.  Other blocks that are only moved are copied twice in slots; a message of
+    a long block is copied once, but ranks that need the same block wait for each other.  The limits were measured with
+    both MPI wheels on 2 and 4 ranks.
     """
-    return (size > 2 and _SLOTS_OF_MANY.get(primitive)) or _SLOTS.get(primitive, UNLIMITED)
-
-
-def fits_slots(primitive: str, nbytes: int, size: int) -> bool:
-    """Whether calls of this size, counted as in `choose`, run through shared memory inside a host.
-
-    Between two ranks, the broadcast of a block that fits no cache does as well: both ranks copy at the same time.
-    """
-    return nbytes <= slots_up_to(primitive, size) or (primitive == "bcast" and MIB <= nbytes <= 4 * MIB)
+    return _SLOTS.get(primitive, UNLIMITED)
 
 
 def native_is_faster(primitive: str, nbytes: int, library: str = "", size: int = 2, hosts: int = 1) -> bool:
@@ -161,13 +153,11 @@ _RULES: dict[str, Callable[[int, int], str]] = {
     "alltoallw": lambda nbytes, size: "naive" if size < 16 else "pairwise",
 }
 _SLOTS = {
-    "bcast": 16 * KIB,
-    **dict.fromkeys(("scatter", "neighbor_alltoall", "neighbor_allgather"), 32 * KIB),
+    **dict.fromkeys(("scatter", "neighbor_alltoall", "neighbor_allgather"), 256 * KIB),
     "alltoall": 64 * KIB,
-    "gather": 256 * KIB,
-    **dict.fromkeys(("allgather", "allgatherv"), 4 * MIB),
+    "gather": 4 * MIB,
+    **dict.fromkeys(("allgather", "allgatherv"), MIB),
 }
-_SLOTS_OF_MANY = {"bcast": 4 * MIB, **dict.fromkeys(("gather", "allgather", "allgatherv"), MIB)}  # more than two ranks
 # by the name of the library, then for all: up to the first size, MPI is faster, then pycoll up to the second one, ...
 _Limits = dict[str, dict[str, tuple[int, ...]]]
 _NATIVE: _Limits = {

@@ -16,7 +16,7 @@ from ..base.domains import KINDS, UNKNOWN
 from ..schedule.hosts import Hosts
 from ..schedule.registry import NATIVE, NEIGHBORHOODS, Algorithm, algorithms_of, find
 from .choices import Choices, algorithm_from_environment
-from .rules import PACKED, REGISTERED_FROM, choose, fits_slots, native_is_faster
+from .rules import PACKED, REGISTERED_FROM, choose, native_is_faster, slots_up_to
 from .tuning_file import SHARED_MEMORY, Candidate, Tuned
 
 BY_MEASUREMENT = "by measurement"
@@ -177,14 +177,14 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
     if name and (commutative or find(primitive, name).ordered):
         return Choice(name, reason)
     if primitive in NEIGHBORHOODS:
-        if slots and fits_slots(primitive, nbytes, facts.size):
+        if slots and nbytes <= slots_up_to(primitive):
             return Choice("direct", SLOTS, slots=True)
         return Choice(NATIVE, GAPS) if from_comm and primitive in PACKED else Choice("direct", BY_RULES)
     name = choose(primitive, nbytes, facts.size, commutative, facts.host_count)
     limit, source = registered_limit(primitive, tuned) if registered else (0, "")
     shared = source == BY_MEASUREMENT and nbytes >= limit  # all algorithms of pycoll take the same time then
     faster = registered and nbytes >= limit
-    in_slots = slots and not faster and fits_slots(primitive, nbytes, facts.size)
+    in_slots = slots and not faster and nbytes <= slots_up_to(primitive)
     expected = SHARED_MEMORY if in_slots else name
     native, slots = may_be_native and not shared, slots and not shared
     best = tuned.best(primitive, nbytes, commutative, native, expected, slots) if tuned else None
