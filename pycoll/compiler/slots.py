@@ -154,8 +154,8 @@ class _Compiler:
 
     @property
     def shares(self) -> bool:
-        """Whether long pieces are combined in shares, because several ranks want the same result, or one wants it."""
-        return self.primitive.name in ("allreduce", "reduce")
+        """Whether long pieces are combined in shares, because several ranks want the same result, or one has much to do."""
+        return self.primitive.name == "allreduce" or (self.primitive.name == "reduce" and self.key.size > 2)
 
 
 class _Turn:
@@ -167,8 +167,10 @@ class _Turn:
         self.scratch = 0
         self.ready: set[int] = set()  # the ranks that were awaited
         self.copied = {*compiler.exports[self.rank]}
-        # a result replaces the contribution of a rank that works in place, so it is read in the slot
-        self.replaces = self.key.in_place and compiler.primitive.reduces
+        # a result replaces the contribution of a rank that works in place, so it is read in the slot; but not if each
+        # element of the result is computed at once, from the one that it replaces
+        at_once = self.size == 2 and len(compiler.layout.held) == 1
+        self.replaces = self.key.in_place and compiler.primitive.reduces and not at_once
         if self.replaces:
             self.copied |= {*compiler.layout.held}
 
