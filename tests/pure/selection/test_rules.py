@@ -80,7 +80,11 @@ def test_slots_serve_calls_that_cannot_use_registered_buffers(registered):
         assert choice.slots == (not registered or nbytes < REGISTERED_FROM)
 
 
-def test_slots_serve_long_broadcasts_of_two_ranks_only_beyond_the_caches():
-    for nbytes, slots in ((8, True), (1 << 16, False), (1 << 20, True), (1 << 22, True), (1 << 24, False)):
-        key = SelectionKey("bcast", nbytes, slots=True, near=True)
-        assert select(None, key, CommFacts((0, 0)), Choices(), None).slots == slots
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize(
+    ("primitive", "limit"), [("bcast", None), ("reduce", None), ("gather", 1 << 22), ("allgather", 1 << 20)]
+)
+def test_slots_serve_blocks_up_to_a_limit(primitive, limit, size):
+    for nbytes in (8, 1 << 16, 1 << 20, 1 << 22, 1 << 24):
+        key = SelectionKey(primitive, nbytes, slots=True, near=True)
+        assert select(None, key, CommFacts((0,) * size), Choices(), None).slots == (limit is None or nbytes <= limit)
