@@ -154,7 +154,7 @@ class _Compiler:
 
     @property
     def shares(self) -> bool:
-        """Whether long pieces are combined in shares, because several ranks want the same result, or one has much to do."""
+        """Whether long pieces are combined in shares, because several ranks want the result, or one has much to do."""
         return self.primitive.name == "allreduce" or (self.primitive.name == "reduce" and self.key.size > 2)
 
 
