@@ -1,12 +1,13 @@
-/* Copies of long blocks, which take several times as long as others if the processor does not like where the blocks are.
+/* Copies of blocks.  In three cases, memcpy would take much longer than needed:
 
-   AMD processors copy by `rep movsb` fifteen times as slowly as otherwise if a block goes to a place that begins 1 to 31
-   bytes behind the old one in its page.  The memcpy of glibc before 2.39 does so from 2 KiB on, and the Linux kernel does
-   as well (https://sourceware.org/bugzilla/show_bug.cgi?id=30994).
-
-   Before a core writes a cache line, it takes the line from the core that has read it last.  If these two are far apart,
-   that takes longer than the rest of a copy, and stores that bypass the caches do without.  If they are close, such stores
-   are slower than others.  So some copies are timed, and those that follow are made accordingly. */
+   - The copy begins 1 to 31 bytes behind the block, if both are counted from the beginnings of their pages.  AMD
+     processors then take fifteen times as long for the instruction `rep movsb`.  The memcpy of glibc before 2.39 copies
+     more than 2 KiB by it (https://sourceware.org/bugzilla/show_bug.cgi?id=30994), and so does the Linux kernel.
+   - Another process will read the copy.  Before a core writes a cache line, it takes the line from the core that has
+     read it last.  If these two are far apart, that takes longer than all the rest; stores that bypass the caches do
+     without.  If the two are close, such stores are slower than others.  So one of 32 copies is timed, and decides for
+     the next ones.
+   - The copy does not fit in the caches.  Stores that bypass them do not read what they overwrite. */
 
 #pragma once
 
@@ -22,12 +23,13 @@
 
 #define PAGE_BYTES 4096
 #define BY_VECTORS 2048       /* bytes that memcpy copies by vector instructions */
-#define FOR_OTHERS 4096       /* bytes from which stores may bypass the caches; a shorter block is sooner with its reader */
-#define NOT_CACHED (1 << 22)  /* bytes from which a block does not fit in the caches */
-#define FAST 6                /* bytes that a core copies in a nanosecond if the cores are close */
+#define FOR_OTHERS 4096       /* bytes from which stores may bypass the caches, which have short blocks sooner */
+#define NOT_CACHED (1 << 22)  /* bytes of a copy that does not fit in the caches */
+#define FAST 6                /* bytes that are copied in a nanosecond if the cores are close */
 #define UNTIMED 31            /* copies between two that are timed */
-#define THROUGH (1 << 14)     /* bytes of memory through which blocks are copied */
+#define THROUGH (1 << 14)     /* bytes of the memory through which a block is copied to a slow place */
 
+/* Whether `rep movsb` is slow between these two places. */
 static inline int is_slow(uintptr_t to, uintptr_t from) {
     uintptr_t behind = (to - from) % PAGE_BYTES;
     return 1 <= behind && behind <= 31;
