@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pycoll.selection import tuning_file
-from pycoll.selection.choices import Choices
+from pycoll.selection.choices import Choices, algorithm_from_environment
 from pycoll.selection.rules import REGISTERED_FROM, choose
 from pycoll.selection.select import BY_MEASUREMENT, CommFacts, SelectionKey, registered_limit, select
 from pycoll.selection.tuning_file import Candidate
@@ -55,8 +55,10 @@ def test_numbers_in_names(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="'0' is not an integer of at least 2"):
         choices["Bcast"] = "knomial:0"
     monkeypatch.setenv("PYCOLL_REDUCE", "knomial:7")
+    algorithm_from_environment.cache_clear()
     key = SelectionKey("reduce", 8, True)
     assert select(None, key, CommFacts((0,) * 4), Choices(), None).algorithm == "knomial:7"
+    algorithm_from_environment.cache_clear()
 
 
 def test_far_beyond_what_was_measured_the_rules_hold(file):
