@@ -11,7 +11,7 @@
 #define ENTRIES 4
 #define ENTRY_SIZE (1 << 14)
 #define ENTRY_HEADER 24
-#define SHORT_MESSAGE (1 << 15) /* up to this length, a message is copied twice, and needs no reply of its receiver */
+#define SHORT_MESSAGE (1 << 16) /* up to this length, a message is copied twice, and needs no reply of its receiver */
 
 typedef struct {
     _Atomic uint32_t sequence; /* the number of this entry, counted from 1 */
