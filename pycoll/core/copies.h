@@ -68,7 +68,7 @@ static inline void copy_for_others(char *to, const char *from, size_t size) {
     int now = atomic_load_explicit(&next, memory_order_relaxed);
     int64_t start;
     if (size < FOR_OTHERS) {
-        memcpy(to, from, size);
+        copy(to, from, size);
         return;
     }
     if (now < 0) {

@@ -15,7 +15,6 @@ cimport numpy as np
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy
 
 from .steps cimport APPLY, COPY, DIVIDE, FIND, SCRATCH, SKIP, START, WAIT, Arithmetic, Step, Steps
 from .waiting cimport (
@@ -371,7 +370,7 @@ cdef class Mailboxes(Waiting):
             if peer.incoming == early:
                 peer.incoming = NULL
             message.moved = min(early.moved, message.size)
-            memcpy(message.data, early.data, message.moved)
+            copy(message.data, early.data, message.moved)
             self.end_if_read(peer, message)
         free(early.data)
         free(early)

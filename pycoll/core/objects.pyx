@@ -27,6 +27,7 @@ from ..base.parcels import table_rows, unpacked, wrapped
 from ..compiler.program import SLOTS
 
 cdef extern from "copies.h" nogil:
+    void copy(char *to, char *source, size_t size)
     void copy_for_others(char *to, char *source, size_t size)
 
 np.import_array()
@@ -109,7 +110,7 @@ cdef object copied(int process, uint64_t start, np.npy_intp size):
         if process:
             fine = copy_from_process(process, to, start, size)
         else:
-            memcpy(to, <void *>start, size)
+            copy(to, <char *>start, size)
     if not fine:
         raise OSError(f"the memory of process {process} cannot be read")
     return array
