@@ -175,7 +175,7 @@ def _clock(film: Film, nbytes: int, topology: str) -> list[float]:
         [algorithm.schedule(rank, size, film.root, film.segments, hosts) for rank in range(size)],
         Cluster(Network(), size, hosts, links),
         sizes(algorithm, size, nbytes, film.segments, hosts),
-        settings.longest(hosts is None or len(set(hosts)) > 1),
+        settings.longest(hosts is None or len(set(hosts)) > 1, algorithm.primitive.reduces),
     )
     run.times = [[] for _ in range(size)]
     run.run([0.0] * size)

@@ -6,7 +6,7 @@ end with K, M or G: 64K.
 | variable | meaning |
 |---|---|
 | ``PYCOLL_CUDA_AWARE`` | auto, 0 or 1: whether to pass GPU addresses to MPI (see `pycoll.runtime.gpu.cuda_aware`) |
-| ``PYCOLL_SEGMENT`` | the longest message, in bytes (4 MiB; 56 KiB between hosts) |
+| ``PYCOLL_SEGMENT`` | the longest message, in bytes (4 MiB, 1 MiB in reductions; 56 KiB between hosts) |
 | ``PYCOLL_DEVICE_SEGMENT`` | the longest message between buffers in GPU memory (64 MiB; 4 MiB between hosts) |
 | ``PYCOLL_DEVICE_STAGED`` | the longest buffers in GPU memory that are always staged, in bytes (0) |
 | ``PYCOLL_PIPELINE`` | the segment size of pipelined algorithms, in bytes (128 KiB; 16 KiB between hosts) |
@@ -124,6 +124,7 @@ EVENTS = 1 << 19  # events that each rank keeps in a trace, by default: 20 MiB
 SEGMENT = _bytes_from("PYCOLL_SEGMENT")
 PIPELINE = _bytes_from("PYCOLL_PIPELINE")
 DEFAULT_SEGMENTS = 4 << 20, 56 << 10
+SEGMENT_OF_REDUCTIONS = 1 << 20  # within a host: it is still in cache when it is combined
 # Measured with two ranks on one GPU: segments of 4 MiB take three times as long as those of 64 MiB, longer
 # ones take the same time.  Between hosts, by estimate: a network of 400 Gbit/s transmits 2 to 3 MiB in the time of a
 # launch and a wait.
@@ -143,9 +144,10 @@ WATCH = os.environ.get("PYCOLL_WATCH")
 TRACE_EVENTS = _events_from("PYCOLL_TRACE_EVENTS") or EVENTS
 
 
-def longest(several_hosts: bool, tuned: int | None = None) -> int:
+def longest(several_hosts: bool, reduces: bool = False, tuned: int | None = None) -> int:
     """The longest message in bytes; `tuned` is the value that was measured to be the best."""
-    return min(SEGMENT or tuned or DEFAULT_SEGMENTS[several_hosts], 1 << 30)  # counts of MPI have 31 bits
+    default = SEGMENT_OF_REDUCTIONS if reduces and not several_hosts else DEFAULT_SEGMENTS[several_hosts]
+    return min(SEGMENT or tuned or default, 1 << 30)  # counts of MPI have 31 bits
 
 
 def longest_on_gpu(several_hosts: bool) -> int:

@@ -198,7 +198,7 @@ def program_key(
         itemsize=itemsize,
         in_place=False,
         segments=settings.segments(nbytes, several, choice.segment) if chosen.pipelined else 1,
-        longest=settings.longest(several, None if chosen.pipelined else choice.segment),
+        longest=settings.longest(several, chosen.primitive.reduces, None if chosen.pipelined else choice.segment),
         hosts=channel.facts.hosts_for(chosen),
     )
 

@@ -211,7 +211,7 @@ def simulate(
     cluster = Cluster(network, ranks, placed, links)
     known = near.known_to(chosen, seen) if near else None
     together = sizes_between_neighbors(known, nbytes) if known else sizes(chosen, ranks, nbytes, segments, seen)
-    longest = settings.longest(several) if longest is None else longest
+    longest = settings.longest(several, chosen.primitive.reduces) if longest is None else longest
 
     rounds: Any = _compiled.template(chosen, ranks, nbytes) if _compiled else None
     if rounds is None:

@@ -34,7 +34,9 @@ def defaults(sizes):
     return "({}; {} between hosts)".format(*map(size_label, sizes))
 
 
-SEGMENT = defaults(settings.DEFAULT_SEGMENTS)
+SEGMENT = defaults(settings.DEFAULT_SEGMENTS).replace(
+    ";", f", {size_label(settings.SEGMENT_OF_REDUCTIONS)} in reductions;"
+)
 DEVICE_SEGMENT = defaults(settings.DEFAULT_DEVICE_SEGMENTS)
 PIPELINE = defaults(settings.DEFAULT_PIPELINES)
 ENTRY = size_label(defined("ENTRY_SIZE", "mailboxes.h"))

@@ -176,14 +176,14 @@ class Groups:
         rounds = _compiled.checked_rounds(algorithm, size) if _compiled else None
         if rounds is None or algorithm.symmetry is None:
             every = [self._rounds(algorithm, rank, axis, segments) for rank in range(self.ranks)]
-            return self._run(every, together, hosts)
+            return self._run(every, together, hosts, algorithm.primitive.reduces)
         part = -(-nbytes // algorithm.parts(size, segments, hosts))
 
         def seconds(most: int | None) -> float:
             """Run no more than `most` of equal rounds in sequence."""
             shorter = [each for run in runs for each in run[:most]]
             grid = _compiled.in_groups(shorter, sides, part, self.ranks // (size * stride), stride)
-            return self._run(grid, together, hosts)
+            return self._run(grid, together, hosts, algorithm.primitive.reduces)
 
         sides = algorithm.symmetry(size)
         runs = [list(run) for _, run in groupby(rounds, _shape)]
@@ -202,10 +202,12 @@ class Groups:
         for moves in timed(algorithm.schedule(at, size, 0, segments, hosts)):
             yield tuple(_moved(move, first, stride) for move in moves)
 
-    def _run(self, rounds: Any, together: Callable[[Blocks], int], hosts: Sequence[int]) -> float:
+    def _run(
+        self, rounds: Any, together: Callable[[Blocks], int], hosts: Sequence[int], reduces: bool = False
+    ) -> float:
         """Run the rounds of all ranks; `hosts` are those of a group."""
         cluster = Cluster(self.network, self.ranks, self.hosts, self.links)
-        longest = settings.longest(len(set(hosts)) > 1)
+        longest = settings.longest(len(set(hosts)) > 1, reduces)
         return float(max(outcome_of(rounds, cluster, together, longest, [0.0] * self.ranks).ends))
 
 

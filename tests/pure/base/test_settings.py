@@ -26,18 +26,21 @@ def run_with(*arguments, **variables):
 
 
 def longest_with(**variables):
-    """Return the longest message within a host and between hosts, each without and with a tuned value of 1000 bytes."""
-    program = "from pycoll.base.settings import longest; print(*(longest(s, t) for s in (0, 1) for t in (None, 1000)))"
+    """Return the longest message within a host, in reductions there, and between hosts, and then tuned values."""
+    where = "(0, 0), (0, 1), (1, 0), (1, 1)"
+    program = (
+        f"from pycoll.base.settings import longest; print(*(longest(*w, t) for t in (None, 1000) for w in ({where})))"
+    )
     done = run_with("-c", program, **variables)
     assert done.returncode == 0, done.stderr
     return list(map(int, done.stdout.split()))
 
 
 def test_the_default_asked_for_is_not_taken_for_unset():
-    assert longest_with() == [4 << 20, 1000, 56 << 10, 1000]
-    assert longest_with(PYCOLL_SEGMENT="4194304") == [4 << 20] * 4
-    assert longest_with(PYCOLL_SEGMENT="8192") == [8192] * 4
-    assert longest_with(PYCOLL_SEGMENT="64K") == [64 << 10] * 4
+    assert longest_with() == [4 << 20, 1 << 20, 56 << 10, 56 << 10, *[1000] * 4]
+    assert longest_with(PYCOLL_SEGMENT="4194304") == [4 << 20] * 8
+    assert longest_with(PYCOLL_SEGMENT="8192") == [8192] * 8
+    assert longest_with(PYCOLL_SEGMENT="64K") == [64 << 10] * 8
     assert longest_with(PYCOLL_SEGMENT="") == longest_with()
 
 
