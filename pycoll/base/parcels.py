@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 from .errors import RemoteError
 
-PICKLED, LONG, LONG_ARRAY, FAILED, MANY = (bytes([kind]) for kind in range(5))
+PICKLED, LONG, LONG_ARRAY, FAILED, MANY, LONG_VALUE = (bytes([kind]) for kind in range(6))
 _DTYPES: dict[int, np.dtype] = {np.dtype(char).num: np.dtype(char) for char in "?bBhHiIlLefdgFDG"}
 PICKLER = MPI.pickle  # MPI itself does not notice if a program assigns another object to this name
 
@@ -27,8 +27,9 @@ class Parcel:
     `wire` are the bytes that are sent first: the kind, and what belongs to it.  For PICKLED, that is the pickle.  For
     LONG, it is the sizes of the segments that follow: the pickle, and the buffers that are not in it.  If there are too
     MANY sizes, it is the size of a table, the first segment, which has the address and the size of each other segment.
-    A LONG_ARRAY follows in one segment, after its dtype and its shape.  A rank that has FAILED to pack its object sends
-    the reason.  Segments are arrays of bytes.
+    A LONG_ARRAY follows in one segment, after its dtype and its shape.  So does a LONG_VALUE, after its size; it is
+    encoded by `pycoll.core.values`, and only `pycoll.core.objects` opens it.  A rank that has FAILED to pack its object
+    sends the reason.  Segments are arrays of bytes.
     """
 
     __slots__ = ("segments", "wire")
@@ -73,6 +74,11 @@ def wrapped(obj: Any, data: bytes, buffers: list[Any], room: int) -> Parcel:
     return Parcel(MANY + struct.pack("q", table.nbytes), [table, *segments])
 
 
+def long_value(encoded: np.ndarray) -> Parcel:
+    """Pack a long value, which was encoded."""
+    return Parcel(LONG_VALUE + struct.pack("q", encoded.nbytes), [encoded])
+
+
 def is_plain(array: np.ndarray) -> bool:
     """Whether a pickle of the array gives an array of this dtype in this order of elements."""
     return _DTYPES.get(array.dtype.num) is array.dtype and array.flags.c_contiguous and array.flags.writeable
@@ -112,7 +118,7 @@ def failed(rank: int, error: BaseException, room: int) -> Parcel:
 
 def segment_sizes(wire: bytes) -> list[int]:
     """The sizes in bytes of the segments that follow; if there is a table, its size only."""
-    if wire[:1] in (LONG, MANY):
+    if wire[:1] in (LONG, MANY, LONG_VALUE):
         return _numbers(wire)
     if wire[:1] == LONG_ARRAY:
         dtype, *shape = _numbers(wire)

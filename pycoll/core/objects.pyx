@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 """Collectives of Python objects: the lower-case methods of a communicator.
 
-Ranks exchange entries.  Values (`pycoll.core.values`) are sent as they are.  Other objects are pickles, or parcels with
-segments.  On a host, entries travel in slots: each call is one turn, and readers copy segments from the memory of the
+Ranks exchange entries.  Values (`pycoll.core.values`) are encoded.  Other objects are pickles.  What does not fit in an
+entry is a parcel with segments.  On a host, entries travel in slots: each call is one turn, and readers copy segments from the memory of the
 sender, which waits until they have left the turn.  Between hosts, each call is one collective of MPI or of pycoll, and
 segments follow in others.  No Python code runs meanwhile, so ranks pack their objects before, and unpack them after it.
 """
@@ -20,10 +20,10 @@ from .values cimport Seen, decoded, encoded
 from operator import index
 
 from mpi4py import MPI
-from numpy import intp, uint8, zeros
+from numpy import intp, ndarray, uint8, zeros
 
-from ..base.parcels import LONG_ARRAY, PICKLER, Parcel, failed, has_table, is_plain, one_for_each, packed, pickled
-from ..base.parcels import table_rows, unpacked, wrapped
+from ..base.parcels import LONG_ARRAY, LONG_VALUE, PICKLER, Parcel, failed, has_table, is_plain, long_value, one_for_each
+from ..base.parcels import packed, pickled, table_rows, unpacked, wrapped
 from ..compiler.program import SLOTS
 
 cdef extern from "copies.h" nogil:
@@ -50,6 +50,7 @@ cdef enum:
     MOST_GATHERED = 1 << 16  # the same for the entries of all ranks
     STEP = 64  # bytes between two such lengths
     MARGIN = 34  # bytes that a value leaves free while it is encoded
+    MOST_ENCODED = 1 << 18  # bytes of a value; the buffers of longer objects are sent from their own memory
     ALL = -1  # ranks
     OBJECTS = 1 << 30  # in the number of a call
 cdef enum:  # what a collective does with objects: bits
@@ -79,7 +80,13 @@ cdef class Sealed:
     cdef list segments  # of a parcel
 
     cdef object opened(self):
-        return PICKLER.loads(memoryview(self.wire)) if self.segments is None else unpacked(self.wire, self.segments)
+        cdef char *at
+        if self.segments is None:
+            return PICKLER.loads(memoryview(self.wire))
+        if self.wire[:1] == LONG_VALUE:
+            at = <char *>np.PyArray_DATA(<np.ndarray>self.segments[0])
+            return decoded(&at)
+        return unpacked(self.wire, self.segments)
 
 
 cdef object get(Entry *entry, int process):
@@ -336,6 +343,8 @@ cdef class ObjectCollectives:
 
     cdef object sealed(self, obj, found, Py_ssize_t size):
         """The pickle of an object if it is short, else its parcel; `found` is what `unsealed` returned."""
+        if type(found) is ndarray:
+            return long_value(found)
         cdef Py_ssize_t room = size - HEAD
         cdef Py_ssize_t beside = room // 3 if self.has_addresses else room  # beside the addresses and sizes of segments
         if found is None:
@@ -407,8 +416,25 @@ cdef class ObjectCollectives:
 
 
 cdef object unsealed(obj):
-    """The pickle of an object and its long buffers; None for an array that is sent as it is."""
-    return None if np.PyArray_CheckExact(obj) and is_plain(obj) else pickled(obj)
+    """A value as an array of bytes, or the pickle of an object and its long buffers; None for a long array, sent as it is."""
+    if np.PyArray_CheckExact(obj) and is_plain(obj):
+        return None
+    value = encoded_value(obj)
+    return pickled(obj) if value is None else value
+
+
+cdef object encoded_value(obj):
+    """A value as an array of bytes; None if the object is no value, or so long that its buffers are better not copied."""
+    cdef np.npy_intp size = max(0, min(MOST_ENCODED, PICKLER.THRESHOLD))
+    cdef np.ndarray array = np.PyArray_SimpleNew(1, &size, np.NPY_UINT8)
+    cdef char *start = <char *>np.PyArray_DATA(array)
+    cdef Seen seen
+    seen.count = 0
+    cdef char *end = encoded(obj, start, start + size, &seen, 0)
+    if end == NULL:
+        return None
+    array.resize(end - start, refcheck=False)
+    return array
 
 
 cdef object total(list values):

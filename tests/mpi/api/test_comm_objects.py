@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 import pycoll
+from pycoll import core
 from pycoll.base.errors import RemoteError, WrongRoot
 from tests.drawn import examples
 from tests.memory import traced_memory
@@ -249,6 +250,30 @@ def test_long_arrays_of_many_dimensions(comm, pickler):
     mine = np.arange(32.0 * LONG).reshape(2, 2, 2, 4, -1) * (RANK + 1)
     pickler.__init__(dumps, pickle.loads)
     check_same(comm.allreduce(mine, MPI.MAX), mine / (RANK + 1) * SIZE)
+
+
+@pytest.mark.skipif(bool(core.problem), reason="there is no compiled core")
+@pytest.mark.parametrize("size", [20_000, 100_000, (1 << 18) - 200])
+def test_long_values_are_not_pickled(comm, pickler, size):
+    """Not up to 256 KiB, or the threshold of the pickler."""
+
+    def dumps(*arguments, **options):
+        raise ZeroDivisionError("it is pickled")
+
+    def value(rank):
+        return {"a": np.full(size, rank, np.uint8), 1: ["text", rank]}
+
+    pickler.__init__(dumps, pickle.loads)
+    mine, all_values = value(RANK), [value(rank) for rank in range(SIZE)]
+    check_same(comm.bcast(mine, SIZE - 1), value(SIZE - 1))
+    check_same(comm.allgather(mine), all_values)
+    check_same(comm.gather(mine, 0), all_values if RANK == 0 else None)
+    check_same(comm.scatter(all_values if RANK == 0 else None), mine)
+    check_same(comm.alltoall([mine] * SIZE), all_values)
+    check_same(comm.allreduce([mine["a"]]), [each["a"] for each in all_values])
+    pickler.THRESHOLD = 10_000
+    with pytest.raises(ZeroDivisionError):
+        comm.allgather(mine)
 
 
 @pytest.mark.parametrize("count", [3, LONG])
