@@ -51,6 +51,8 @@ cdef enum:
     STEP = 64  # bytes between two such lengths
     MARGIN = 34  # bytes that a value leaves free while it is encoded
     MOST_ENCODED = 1 << 18  # bytes of a value; the buffers of longer objects are sent from their own memory
+    FEW = 100  # strings, bytes and tuples in a long value
+    EVERYTHING = 1 << 30
     ALL = -1  # ranks
     OBJECTS = 1 << 30  # in the number of a call
 cdef enum:  # what a collective does with objects: bits
@@ -333,7 +335,7 @@ cdef class ObjectCollectives:
         cdef Entry *entry = self.outgoing(which, distance)
         cdef char *content = <char *>entry.content
         cdef Seen seen
-        seen.count = entry.segments = 0
+        seen.repeatable, seen.count, entry.segments = EVERYTHING, 0, 0
         cdef char *end = encoded(obj, content, content + (distance or min(self.held, self.whole)) - HEAD, &seen, 0)
         if end == NULL:
             return False
@@ -429,7 +431,7 @@ cdef object encoded_value(obj):
     cdef np.ndarray array = np.PyArray_SimpleNew(1, &size, np.NPY_UINT8)
     cdef char *start = <char *>np.PyArray_DATA(array)
     cdef Seen seen
-    seen.count = 0
+    seen.repeatable, seen.count = FEW, 0
     cdef char *end = encoded(obj, start, start + size, &seen, 0)
     if end == NULL:
         return None

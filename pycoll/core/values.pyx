@@ -92,6 +92,10 @@ cdef char *encoded(obj, char *to, char *end, Seen *seen, int depth) except? NULL
     if obj is None or kind is bool:
         to[0] = NOTHING if obj is None else TRUE if obj is True else FALSE
         return to + 1
+    if kind is str or kind is bytes or kind is tuple:
+        if seen.repeatable == 0:
+            return NULL
+        seen.repeatable -= 1
     if kind is str:
         if len(<str>obj) > end - to:  # else the string would keep a copy
             return NULL

@@ -71,6 +71,7 @@ STATED = {
     "docs/guide/communicator.md": [
         f"Short objects (up to {size_label(SLOTS[MEDIUM][0])}",
         f"pickled, up to {size_label(defined('MOST_ENCODED', 'objects.pyx'))} (or",
+        f"more than {defined('FEW', 'objects.pyx')} strings",
         f"and sleeps after {YIELDS}",
     ],
     "docs/guide/nonblocking.md": [f"every {INTERVAL * 1e6:.0f} microseconds"],

@@ -271,9 +271,10 @@ def test_long_values_are_not_pickled(comm, pickler, size):
     check_same(comm.scatter(all_values if RANK == 0 else None), mine)
     check_same(comm.alltoall([mine] * SIZE), all_values)
     check_same(comm.allreduce([mine["a"]]), [each["a"] for each in all_values])
-    pickler.THRESHOLD = 10_000
-    with pytest.raises(ZeroDivisionError):
-        comm.allgather(mine)
+    for threshold, refused in ((10_000, mine), (1 << 18, [mine, *["text"] * 100])):  # a pickle has "text" once
+        pickler.THRESHOLD = threshold
+        with pytest.raises(ZeroDivisionError):
+            comm.allgather(refused)
 
 
 @pytest.mark.parametrize("count", [3, LONG])
