@@ -23,7 +23,7 @@ from .waiting cimport (
     BESIDE,
     LONG,
     NAP,
-    PATIENCE,
+    SOON,
     lock,
     lock_left,
     lock_taken,
@@ -413,7 +413,7 @@ cdef class RunInFlight:
                     if beside:
                         beside -= 1
                         sleep_for(NAP)
-                    elif state.travelling >= LONG and now - moved > PATIENCE:
+                    elif state.travelling >= LONG and now - moved > SOON:
                         sleep_for(NAP)
                     elif yield_core():
                         beside = BESIDE

@@ -77,7 +77,6 @@ cdef class Mailboxes(Waiting):
     cdef Begin send, receive
     cdef Test test
     cdef void *byte
-    cdef void *comm
     cdef lock lock  # held by the thread that is in here
     cdef readonly bint near  # some messages travel through mailboxes
     cdef list abandoned  # runs that have ended early: other ranks may access their buffers
@@ -94,6 +93,7 @@ cdef class Mailboxes(Waiting):
     cdef void progress(self, Pending *message) noexcept nogil
     cdef int wait(self, Pending *message, bint long_ones) except -1 nogil
     cdef int sleep(self, Pending *message, bint long_ones) except -1
+    cdef void doze(self, Pending *message, bint long_ones, long nap) noexcept nogil
     cdef void enter(self) noexcept nogil
     cdef int fail(self, Pending *message) except -1
 

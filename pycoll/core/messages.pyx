@@ -19,7 +19,9 @@ from libc.stdlib cimport calloc, free, malloc
 from .steps cimport APPLY, COPY, DIVIDE, FIND, SCRATCH, SKIP, START, WAIT, Arithmetic, Step, Steps
 from .waiting cimport (
     LONG,
+    LOOK,
     NAP,
+    SOON,
     SPREAD,
     Waiting,
     counter,
@@ -165,20 +167,18 @@ cdef class Mailboxes(Waiting):
 
     Parameters
     ----------
-    oversubscribed, idle, give_up
+    oversubscribed, idle, give_up, mpi
         See `Waiting`.
     memory : buffer, optional
         The mailboxes of this host, or None: then all messages are those of MPI.
     local_ranks : list of int
         For each rank, its number among the ranks of this host, or -1 if its messages are those of MPI.
-    rank : int
-        The rank of this process.
     processes : list of int
         For each rank, its process; 0 if long messages travel in several entries.
     functions : tuple of int
         The addresses of MPI_Isend, MPI_Irecv and MPI_Test.
-    handles : tuple of int
-        The handles of MPI.BYTE and of the communicator.
+    byte : int
+        The handle of MPI.BYTE.
     error_of : callable
         Makes an exception from an error code of MPI; from 0, for a message that is longer than its receive buffer.
     arithmetic_error : callable
@@ -187,14 +187,14 @@ cdef class Mailboxes(Waiting):
     """
 
     def __cinit__(
-        self, bint oversubscribed, idle, give_up, memory, local_ranks, int rank, processes, functions, handles, error_of,
+        self, bint oversubscribed, idle, give_up, mpi, memory, local_ranks, processes, functions, size_t byte, error_of,
         arithmetic_error,
     ):
         cdef unsigned char[::1] view
         cdef Peer *peer
         cdef char *start = NULL
         cdef char *boxes = NULL
-        cdef int here = local_ranks[rank], count = sum([local_rank >= 0 for local_rank in local_ranks])
+        cdef int here = local_ranks[self.rank], count = sum([local_rank >= 0 for local_rank in local_ranks])
         self.size, self.abandoned = len(local_ranks), []
         self.error_of, self.arithmetic_error = error_of, arithmetic_error
         self.peers = <Peer *>PyMem_Calloc(self.size, sizeof(Peer))
@@ -202,8 +202,7 @@ cdef class Mailboxes(Waiting):
             raise MemoryError
         isend, irecv, test = functions
         self.send, self.receive, self.test = <Begin><size_t>isend, <Begin><size_t>irecv, <Test><size_t>test
-        byte, comm = handles
-        self.byte, self.comm = <void *><size_t>byte, <void *><size_t>comm
+        self.byte = <void *>byte
         if memory is None:
             return
         view = memory
@@ -408,36 +407,16 @@ cdef class Mailboxes(Waiting):
             return self.sleep(message, long_ones)
 
     cdef int sleep(self, Pending *message, bint long_ones) except -1:
-        cdef long nap = NAP
-        cdef uint32_t value
-        cdef int turn
-        cdef int64_t end
+        cdef int64_t asleep = nanoseconds_now() + (min(self.patience, <long>SOON) if long_ones else self.patience), end
+        cdef long nap = LOOK if self.is_awake(asleep) else NAP
         first = True
-        with nogil:
-            end = nanoseconds_now() + self.patience
-            while not (message.state == COMPLETE or self.beside or nanoseconds_now() > end):
-                self.let_others_run()
-                self.progress(message)
-        if message.state == COMPLETE:
-            return 0
         while True:
             with nogil:
-                if self.peers[message.peer].near:
-                    value = bell_announce(self.bell)
+                end = min(asleep, nanoseconds_now() + nap)
+                while message.state != COMPLETE and self.yielded(end):
                     self.progress(message)
-                    if message.state != COMPLETE:
-                        bell_sleep(self.bell, value, nap)
-                    bell_leave(self.bell)
-                    self.progress(message)
-                else:
-                    for turn in range(TURNS):
-                        self.progress(message)
-                        if message.state == COMPLETE:
-                            break
-                        if long_ones:
-                            sleep_for(NAP)
-                        else:
-                            sched_yield()
+                if message.state != COMPLETE and not self.is_awake(asleep):
+                    self.doze(message, long_ones, nap)
             if message.state == COMPLETE:
                 return 0
             lock_left(&self.lock)  # other runs may progress
@@ -447,6 +426,27 @@ cdef class Mailboxes(Waiting):
                 with nogil:
                     self.enter()
             first = False
+
+    cdef void doze(self, Pending *message, bint long_ones, long nap) noexcept nogil:
+        """Sleep until another rank of the host rings, at most for `nap` nanoseconds; or look for a message of MPI."""
+        cdef uint32_t value
+        cdef int turn
+        if self.peers[message.peer].near:
+            value = bell_announce(self.bell)
+            self.progress(message)
+            if message.state != COMPLETE:
+                bell_sleep(self.bell, value, nap)
+            bell_leave(self.bell)
+            self.progress(message)
+            return
+        for turn in range(TURNS):
+            self.progress(message)
+            if message.state == COMPLETE:
+                return
+            if long_ones:
+                sleep_for(NAP)
+            else:
+                sched_yield()
 
     cdef void enter(self) noexcept nogil:
         """Wait until no other thread is in here."""

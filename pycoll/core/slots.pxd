@@ -25,7 +25,7 @@ cdef class SlotCode(Arithmetic):
 
 cdef class Slots(Waiting):
     cdef object memory
-    cdef readonly int rank, size
+    cdef readonly int size
     cdef char *start  # of the area of rank 0
     cdef np.npy_intp distance  # between two areas
     cdef char *scratch

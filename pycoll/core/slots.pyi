@@ -27,8 +27,8 @@ class Slots(Waiting):
         oversubscribed: bool,
         idle: Callable[[int, bool], int],
         give_up: Callable[[int, BaseException], None],
+        mpi: tuple[int, int, int, int],
         memory: Any,
-        rank: int,
         size: int,
         mismatched: Callable[[int], Exception],
     ) -> None: ...

@@ -21,7 +21,7 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, malloc
 
 from .steps cimport APPLY, AWAIT, COPY, PEERS, POST, RECV, SCRATCH, SEND, Step, Steps
-from .waiting cimport NAP, SPREAD, nanoseconds_now, pause_briefly
+from .waiting cimport LOOK, NAP, SPREAD, nanoseconds_now, pause_briefly
 
 from ..compiler.program import SLOTS
 from ..compiler.storage import aligned
@@ -98,19 +98,19 @@ cdef class Slots(Waiting):
 
     Parameters
     ----------
-    oversubscribed, idle, give_up
+    oversubscribed, idle, give_up, mpi
         See `Waiting`.
     memory : buffer
         The areas of all ranks, one after the other.
-    rank, size : int
-        The rank of this process, and the number of ranks.
+    size : int
+        The number of ranks.
     mismatched : callable
         Called with a rank that makes another call; returns the exception to raise.
     """
 
-    def __cinit__(self, bint oversubscribed, idle, give_up, memory, int rank, int size, mismatched):
+    def __cinit__(self, bint oversubscribed, idle, give_up, mpi, memory, int size, mismatched):
         cdef unsigned char[::1] view = memory
-        self.memory, self.rank, self.size, self.mismatched = memory, rank, size, mismatched
+        self.memory, self.size, self.mismatched = memory, size, mismatched
         self.start, self.distance = <char *>&view[0], area_size
 
     def __dealloc__(self):
@@ -236,22 +236,22 @@ cdef class Slots(Waiting):
 
     cdef int sleep(self, int rank, int counter_, uint32_t value) except -1:
         cdef counter *awaited = self.counter_of(rank, counter_)
-        cdef long nap = NAP
-        cdef int64_t end
+        cdef int64_t asleep = nanoseconds_now() + self.patience, end
+        cdef long nap = LOOK if self.is_awake(asleep) else NAP
         first = True
-        with nogil:
-            end = nanoseconds_now() + self.patience
-            while not (counter_reached(awaited, value) or self.beside or nanoseconds_now() > end):
-                self.let_others_run()
-        while not counter_reached(awaited, value):
+        while True:
             with nogil:
-                counter_sleep(awaited, value, nap)
-            if not counter_reached(awaited, value):
-                nap = self.look(rank, first)
-                first = False
-                if self.is_elsewhere(rank, counter_) and not counter_reached(awaited, value):
-                    self.refuse(rank)
-        return 0
+                end = min(asleep, nanoseconds_now() + nap)
+                while not counter_reached(awaited, value) and self.yielded(end):
+                    pass
+                if not self.is_awake(asleep):
+                    counter_sleep(awaited, value, nap)
+            if counter_reached(awaited, value):
+                return 0
+            nap = self.look(rank, first)
+            first = False
+            if self.is_elsewhere(rank, counter_) and not counter_reached(awaited, value):
+                self.refuse(rank)
 
     cdef bint is_elsewhere(self, int rank, int counter_) noexcept:
         """Whether a rank makes another call in this turn, or has begun a later turn, or has refused a call."""

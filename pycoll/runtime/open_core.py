@@ -20,7 +20,7 @@ from .failures import TOLERANT
 from .host_memory import Process, lent_by_first
 from .progress import progress, tasks
 
-NAP = 1_000_000  # nanoseconds that a rank sleeps at a time
+NAP = 1_000_000  # nanoseconds that a rank sleeps, or yields its core, at a time
 SHORT_NAP = 20_000  # the same, while collectives are in flight, which progress between two naps
 
 
@@ -62,30 +62,29 @@ def open_core(channel: Channel, processes: Sequence[Process]) -> tuple[core.Mail
         memory = channel.part.memory  # the slots come first, because they begin with pages
         channel.processes = {rank: processes[rank].number for rank in here}
     waiting = _Waiting(channel)
-    waits = facts.oversubscribed, waiting.look, waiting.give_up
+    *functions, probe = _functions()
+    waits = facts.oversubscribed, waiting.look, waiting.give_up, (probe, MPI._handleof(comm), comm.rank, MPI.ANY_TAG)
     local_ranks = [here.index(rank) if memory and rank in here else -1 for rank in range(comm.size)]
     boxes = memory[slots:] if memory else None
-    handles = MPI._handleof(MPI.BYTE), MPI._handleof(comm)
     mailboxes = core.Mailboxes(
         *waits,
         boxes,
         local_ranks,
-        comm.rank,
         [process.number for process in processes] if channel.reads_memory else [0] * comm.size,
-        _functions(),
-        handles,
+        functions,
+        MPI._handleof(MPI.BYTE),
         native.error_of,
         arithmetic_error,
     )
     if memory is None or facts.host_count > 1:
         return mailboxes, None
-    return mailboxes, core.Slots(*waits, memory[:slots], comm.rank, comm.size, waiting.mismatched)
+    return mailboxes, core.Slots(*waits, memory[:slots], comm.size, waiting.mismatched)
 
 
 @cache
 def _functions() -> list[int]:
-    """The addresses of MPI_Isend, MPI_Irecv and MPI_Test; zeros if they cannot be found."""
-    return [native.function_at(f"MPI_{name}") for name in ("Isend", "Irecv", "Test")]
+    """The addresses of MPI_Isend, MPI_Irecv, MPI_Test and MPI_Iprobe; zeros if they cannot be found."""
+    return [native.function_at(f"MPI_{name}") for name in ("Isend", "Irecv", "Test", "Iprobe")]
 
 
 class _Waiting:

@@ -40,7 +40,7 @@ SEGMENT = defaults(settings.DEFAULT_SEGMENTS).replace(
 DEVICE_SEGMENT = defaults(settings.DEFAULT_DEVICE_SEGMENTS)
 PIPELINE = defaults(settings.DEFAULT_PIPELINES)
 ENTRY = size_label(defined("ENTRY_SIZE", "mailboxes.h"))
-YIELDS = f"{defined('PATIENCE', 'waiting.pxd') / 1e6:g} ms"
+YIELDS, SOON = (f"{defined(name, 'waiting.pxd') / 1e6:g} ms" for name in ("PATIENCE", "SOON"))
 EVENTS = size_label(settings.EVENTS * EVENT.size)
 STATED = {
     "docs/guide/selection.md": [
@@ -86,7 +86,7 @@ STATED = {
         f"a message of up to {size_label(defined('SHORT_MESSAGE', 'mailboxes.h'))}",
         f"For {YIELDS} it then yields its core",
         f"While MPI transmits at least {size_label(defined('LONG', 'waiting.pxd'))}, it sleeps for "
-        f"{defined('NAP', 'waiting.pxd') / 1e6:g} ms between two looks after {YIELDS}",
+        f"{defined('NAP', 'waiting.pxd') / 1e6:g} ms between two looks after {SOON}",
     ],
     "pycoll/README.md": [f"keeps the last {compiled.cache_info().maxsize}"],
 }
