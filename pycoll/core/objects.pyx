@@ -2,9 +2,10 @@
 """Collectives of Python objects: the lower-case methods of a communicator.
 
 Ranks exchange entries.  Values (`pycoll.core.values`) are encoded.  Other objects are pickles.  What does not fit in an
-entry is a parcel with segments.  On a host, entries travel in slots: each call is one turn, and readers copy segments from the memory of the
-sender, which waits until they have left the turn.  Between hosts, each call is one collective of MPI or of pycoll, and
-segments follow in others.  No Python code runs meanwhile, so ranks pack their objects before, and unpack them after it.
+entry is a parcel with segments.  On a host, entries travel in slots: each call is one turn, and readers copy segments
+from the memory of the sender, which waits until they have left the turn.  Between hosts, each call is one collective of
+MPI or of pycoll, and segments follow in others.  No Python code runs meanwhile, so ranks pack their objects before, and
+unpack them after it.
 """
 
 cimport numpy as np

@@ -11,9 +11,9 @@ cdef class Waiting:
         Whether ranks outnumber cores; then a rank that waits yields its core at once.
     idle : callable
         Called between two naps, in which a rank sleeps or only yields its core, with the rank that this rank is waiting
-        for, and whether it was the first nap; returns the length of the next one in nanoseconds.  An error ends the run if `idle` has set `failed`.  Any other
-        exception is that of a signal handler, and is raised when the run is complete; the second one ends the run, and so
-        does one with an attribute `ends_wait`.
+        for, and whether it was the first nap; returns the length of the next one in nanoseconds.  An error ends the run
+        if `idle` has set `failed`.  Any other exception is that of a signal handler, and is raised when the run is
+        complete; the second one ends the run, and so does one with an attribute `ends_wait`.
     give_up : callable
         Called with the awaited rank and the exception before the second exception of a signal handler ends a run.
     mpi : tuple of int
