@@ -166,11 +166,11 @@ class _Queues:
         """Whether a message has come; wait for it, if that is asked for."""
         with self._changed:
             while request.letter is None:
-                if waits and not self.error:
+                if waits and self.error is None:
                     sender = "any rank" if request.source == ANY_SOURCE else f"rank {request.source}"
                     self._waiting[request.rank] = f"rank {request.rank} waits for a message of {sender}"
                     self._check()
-                if self.error:
+                if self.error is not None:
                     raise _Stopped
                 if not waits:
                     return False
@@ -187,12 +187,12 @@ class _Queues:
         """Let all ranks end because of an error; the first one is kept."""
         with self._changed:
             if not isinstance(error, _Stopped):
-                self.error = self.error or error
+                self.error = error if self.error is None else self.error
             self._changed.notify_all()
 
     def _check(self) -> None:
         """Stop all ranks if each one waits."""
-        if self._running and self._waiting.keys() >= self._running and not self.error:
+        if self._running and self._waiting.keys() >= self._running and self.error is None:
             waiting = [self._waiting[rank] for rank in sorted(self._running)]
             self.stop(RuntimeError("; ".join(["all ranks wait", *waiting])))
 

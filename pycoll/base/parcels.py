@@ -85,12 +85,13 @@ def is_plain(array: np.ndarray) -> bool:
 
 
 def pickled(obj: Any) -> tuple[bytes, list[Any]]:
-    """The pickle of an object, and the long buffers that are not in it."""
-    try:
-        data, buffers = PICKLER.dumps_oob(obj)
-    except TypeError:  # maybe of a function of the program that takes no `buffer_callback`
-        data, buffers = PICKLER.dumps(obj), []
-    return _bytes(data), buffers
+    """The pickle of an object, and the long buffers that are not in it, if the protocol is one that can have any."""
+    if PICKLER.PROTOCOL is None or not 0 <= PICKLER.PROTOCOL < 5:
+        # TypeError: maybe of a function of the program that takes no `buffer_callback`; OverflowError: a huge threshold
+        with contextlib.suppress(TypeError, OverflowError):
+            data, buffers = PICKLER.dumps_oob(obj)
+            return _bytes(data), buffers
+    return _bytes(PICKLER.dumps(obj)), []
 
 
 def _bytes(data: object) -> bytes:

@@ -46,6 +46,7 @@ cdef inline bint is_simple(int type_num) noexcept:
 
 
 cdef list types = [np.PyArray_DescrFromType(number) if is_simple(number) else None for number in range(HALF + 1)]
+cdef dict scalars = {descr.type: descr for descr in types if descr is not None}
 
 
 cdef inline char *put_number(char *to, char kind, int64_t number) noexcept:
@@ -79,6 +80,7 @@ cdef char *encoded(obj, char *to, char *end, Seen *seen, int depth) except? NULL
     cdef double parts[2]
     cdef Py_ssize_t size
     cdef const char *text
+    cdef np.dtype descr
     if end - to < 2 + WIDEST:
         return NULL
     kind = type(obj)
@@ -118,11 +120,12 @@ cdef char *encoded(obj, char *to, char *end, Seen *seen, int depth) except? NULL
         if kind is list:
             return put_items(obj, PyList_GET_SIZE(obj), to, end, seen, depth)
         return put_dict(obj, to, end, seen, depth) if kind is dict else put_array(obj, to, end)
-    if PyObject_TypeCheck(obj, <PyTypeObject *>generic) and is_simple(obj.dtype.num) and types[<int>obj.dtype.num].type is kind:
-        to[0], to[1] = SCALAR, obj.dtype.num
-        np.PyArray_ScalarAsCtype(obj, to + 2)
-        return to + 2 + <Py_ssize_t>obj.dtype.itemsize
-    return NULL
+    descr = scalars.get(kind) if PyObject_TypeCheck(obj, <PyTypeObject *>generic) else None
+    if descr is None:
+        return NULL
+    to[0], to[1] = SCALAR, descr.num
+    np.PyArray_ScalarAsCtype(obj, to + 2)
+    return to + 2 + <Py_ssize_t>descr.itemsize
 
 
 cdef char *put_bytes(char *to, char *end, char kind, const char *source, Py_ssize_t size) noexcept:

@@ -58,7 +58,7 @@ def together(comm: MPI.Comm, who: str, what: str) -> Iterator[None]:
     except Exception as caught:
         error = caught
     failed = pycoll.allgather(np.array([error is not None]), comm=comm)
-    if error:
+    if error is not None:
         raise error
     if failed.any():
         raise RuntimeError(f"{who}: rank {int(failed.argmax())} could not {what}")

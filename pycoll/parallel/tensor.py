@@ -349,10 +349,11 @@ class VocabularyParallelEmbedding(TensorLayer):
         ------
         IndexError
             If a token is not a row of the table.
+        TypeError
+            If `tokens` does not have a dtype of integers.
         """
         table = self.parameters["table"]
-        tokens = beside(tokens, table)
-        _check_tokens("tokens", tokens, len(table) * self.comm.size)
+        tokens = _checked_tokens("tokens", beside(tokens, table), len(table) * self.comm.size)
         own = tokens - self.comm.rank * len(table)
         here = (own >= 0) & (own < len(table))
         rows = np.where(here[:, None], table[np.where(here, own, 0)], 0)
@@ -394,6 +395,8 @@ def vocabulary_parallel_cross_entropy(
     ------
     IndexError
         If a target is neither a token nor `ignore_index`.
+    TypeError
+        If `targets` does not have a dtype of integers.
     ValueError
         If `targets` does not have one element for each row.
 
@@ -406,7 +409,7 @@ def vocabulary_parallel_cross_entropy(
     targets, columns = beside(targets, logits), logits.shape[1]
     if targets.shape != (len(logits),):
         raise ValueError(f"targets has shape {targets.shape}, but logits has {len(logits)} rows")
-    _check_tokens("targets", targets, columns * comm.size, ignore_index)
+    targets = _checked_tokens("targets", targets, columns * comm.size, ignore_index)
     rows, counts = module_of(logits).arange(len(logits)), targets != ignore_index
     maximum = pycoll.allreduce(logits.max(1), op=MPI.MAX, comm=comm)
     exponentials = np.exp(logits - maximum[:, None])
@@ -424,7 +427,10 @@ def vocabulary_parallel_cross_entropy(
     return float(loss), np.where(counts[:, None], gradient, 0) / number
 
 
-def _check_tokens(name: str, tokens: Array, count: int, ignored: int | None = None) -> None:
+def _checked_tokens(name: str, tokens: Array, count: int, ignored: int | None = None) -> Array:
+    """Tokens in a dtype that has room for their differences."""
+    if tokens.dtype.kind not in "iu":
+        raise TypeError(f"{name} has dtype {tokens.dtype}, not that of integers")
     wrong = (tokens < 0) | (tokens >= count)
     if ignored is not None:
         wrong = wrong & (tokens != ignored)
@@ -432,6 +438,7 @@ def _check_tokens(name: str, tokens: Array, count: int, ignored: int | None = No
     if len(found):
         but = "" if ignored is None else f", nor ignore_index={ignored}"
         raise IndexError(f"{name}: {int(found[0])} is not in 0 <= token < {count}{but}")
+    return tokens.astype(np.int64)
 
 
 def _contiguous(array: Array) -> Array:

@@ -50,7 +50,7 @@ class interruptions_delayed:
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if self._handlers is not None:
             self._restore_handlers(self._handlers)
-            if self._error and kind is None:
+            if self._error is not None and kind is None:
                 raise self._error
 
     def _replace_handlers(self, replaced: dict[int, Callable[[int, FrameType | None], Any]]) -> None:
@@ -67,7 +67,7 @@ class interruptions_delayed:
             assert self._handlers is not None
             self._handlers[number](number, frame)
         except BaseException as error:
-            if self._error or self._over:  # the block ends, or is at its end
+            if self._error is not None or self._over:  # the block ends, or is at its end
                 self._restore_handlers(self._handlers or {})
                 with contextlib.suppress(AttributeError, TypeError):
                     error.ends_wait = True  # type: ignore[attr-defined]
@@ -84,7 +84,7 @@ class interruptions_delayed:
                     _signal.signal(rest[-1], replaced[rest[-1]])
                 rest.pop()
             except BaseException as error:  # of a handler that is already restored
-                self._error = self._error or error
+                self._error = error if self._error is None else self._error
         self._over = True
 
 

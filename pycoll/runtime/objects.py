@@ -162,10 +162,10 @@ class Objects:
         except BaseException as failure:  # the others wait for the result
             error = failure
         try:
-            result = collectives.bcast(_Failed(error) if error else result, 0)
+            result = collectives.bcast(result if error is None else _Failed(error), 0)
         except RemoteError as failure:
-            error = error or failure
-        if error:
+            error = failure if error is None else error
+        if error is not None:
             raise error
         return result
 

@@ -192,7 +192,7 @@ class Request(InFlight):
         # a mismatch is raised on all ranks, after the last message
         if self.executable is not NOTHING and not isinstance(error, MismatchError):
             error = self.channel.interrupted(self.name, error, self, self.executable)
-        self.error = self.error or error
+        self.error = error if self.error is None else self.error
         self.end()
 
     def poll(self) -> bool:
@@ -255,7 +255,7 @@ class Request(InFlight):
 
     def raise_error(self) -> None:
         """Raise the error of the task, once; or the exception of a signal handler that came meanwhile."""
-        if self.error:
+        if self.error is not None:
             error, self.error = self.error, None
             raise error
         if self.channel.mailboxes:

@@ -53,7 +53,7 @@ class Collectives(Group):
     def broadcast(self, tensors: Tensors, opts: Any) -> Work:
         """Broadcast from `opts.rootRank`."""
         (tensor,) = _listed(tensors)
-        buffer, after = to_write(tensor, filled=True)
+        buffer, after = (to_read(tensor), []) if self.comm.rank == opts.rootRank else to_write(tensor)
         request = pycoll.ibcast(as_array(buffer), opts.rootRank, comm=self.comm)
         return self.work(opts, request, [tensor], after)
 

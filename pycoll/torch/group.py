@@ -66,18 +66,21 @@ class Group:
         self._futures = Futures()
 
     def work(self, opts: Any, request: Any, tensors: Sequence[Any] = (), after: Sequence[Any] = ()) -> Work:
-        """Return the work for a request, or for a list of them; complete, if the caller waits anyway."""
+        """Return the work for a request, or for a list of them; complete, if the caller waits anyway.
+
+        Only collectives have options; `self._what` is theirs, while another thread may send a message.
+        """
         requests = request if isinstance(request, list) else [request]
-        if self._what:
+        if opts is not None:
             self._count += 1
             after = [*after, under_way(f"{self._label}: {self._what}")]
             for each in requests:
                 each.set_timeout(self.seconds(opts))
-        if self._event:
-            self._describe(tensors)
-            complete = torch.futures.Future()
-            self._event._call_end_callbacks_on_future(complete)
-            after = [*after, lambda: complete.set_result(None)]
+            if self._event:
+                self._describe(tensors)
+                complete = torch.futures.Future()
+                self._event._call_end_callbacks_on_future(complete)
+                after = [*after, lambda: complete.set_result(None)]
         request = requests[0] if len(requests) == 1 else All(requests)
         work = Work(request, tensors, after, self._futures)
         if opts is None or opts.asyncOp:

@@ -99,11 +99,13 @@ def _meeting_point(comm: MPI.Intracomm, here: list[int]) -> tuple[str, int]:
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("", 0))
-        listener.listen(comm.size)
+        if not one_host:
+            listener.listen(comm.size)
         offered = listener.getsockname()[1], ["127.0.0.1"] if one_host else _addresses()
         port, addresses = comm.bcast(offered)
         address = addresses[0] if one_host or comm.rank == 0 else _reachable(addresses, port)
         comm.Barrier()  # rank 0 listens until all have tried
+    comm.Barrier()  # and they connect to its store, not to this socket
     return address, port
 
 

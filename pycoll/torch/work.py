@@ -164,6 +164,7 @@ class Work(TorchWork):
         self.futures, self._level = futures, _here.level
         self._request, self._tensors, self._after = request, list(tensors), after
         self._future: Any = None
+        self._inner: Any = None  # which this rank sets
         self._error: BaseException | None = None
         self._done = self._awaited = False
 
@@ -178,7 +179,7 @@ class Work(TorchWork):
             else:
                 with _completed:
                     _completed.wait_for(lambda: self._done)
-        if self._error:
+        if self._error is not None:
             raise self._error
         return True
 
@@ -222,7 +223,7 @@ class Work(TorchWork):
     def complete(self) -> None:
         """Do what remains to be done, and wake those that wait."""
         try:
-            if not self._error:
+            if self._error is None:
                 for action in self._after:
                     action()
         except Exception as error:
@@ -240,20 +241,24 @@ class Work(TorchWork):
         """Wait until another thread has completed it, and set the future, which may call back."""
         with _completed:
             _completed.wait_for(lambda: self._done)
-        if self._error:
-            self._future.set_exception(self._error)
+        if self._error is not None:
+            self._inner.set_exception(self._error)
         else:
-            self._future.set_result(self._tensors)
+            self._inner.set_result(self._tensors)
 
     def get_future(self) -> Any:
-        """Return the future of the result, a list of tensors."""
+        """Return the future of the result, a list of tensors.
+
+        C++ does not see an exception that Python has set in a future, but one that a callback has raised.
+        """
         if _callbacks_of.ordered:
             with contextlib.suppress(Exception):  # the future has the error
                 self.wait()
         with _completed:
             known = self._future is not None
             if not known:
-                self._future = torch.futures.Future(devices=self._gpus())
+                self._inner = torch.futures.Future(devices=self._gpus())
+                self._future = self._inner.then(torch.futures.Future.value)
         if not known:
             if self._awaited:  # on all ranks, since they run the same program
                 self.set_future()

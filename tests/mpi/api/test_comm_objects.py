@@ -286,7 +286,15 @@ def test_read_only_arrays(comm, count):
     check_reductions(comm, mine, MPI.SUM, 0)
 
 
-@pytest.mark.parametrize(("protocol", "threshold"), [(0, None), (4, 100), (5, 1), (5, 1 << 30)])
+def test_read_only_arrays_of_an_old_protocol(comm, pickler):
+    """They become writeable, as with mpi4py."""
+    pickler.PROTOCOL = 4
+    mine = np.arange(LONG) * RANK
+    mine.flags.writeable = False
+    assert [each.flags.writeable for each in comm.allgather(mine)] == [True] * SIZE
+
+
+@pytest.mark.parametrize(("protocol", "threshold"), [(0, None), (4, 100), (5, 1), (5, 1 << 30), (5, 1 << 70)])
 def test_settings_of_the_pickler(comm, pickler, protocol, threshold):
     pickler.PROTOCOL = protocol
     pickler.THRESHOLD = threshold or pickler.THRESHOLD
@@ -353,16 +361,22 @@ def test_objects_that_cannot_be_pickled(comm, other, failing):
     assert comm.allgather(RANK) == list(range(SIZE))
 
 
+class Errors(Exception):
+    """Several errors, of which there may be none."""
+
+    def __len__(self):
+        return 0
+
+
 @pytest.mark.skipif(SIZE == 1, reason="nothing is combined on one rank")
-def test_an_operation_that_raises_an_error(comm):
+@pytest.mark.parametrize("kind", [ZeroDivisionError, Errors])
+def test_an_operation_that_raises_an_error(comm, kind):
     """Rank 0 applies a function of the program, as in mpi4py, and all ranks get its result."""
 
     def fail(left, right):
-        raise ZeroDivisionError("no result")
+        raise kind("no result")
 
-    error, text = (
-        (RemoteError, "^rank 0 has sent no object: ZeroDivisionError: no") if RANK else (ZeroDivisionError, "no")
-    )
+    error, text = (RemoteError, f"^rank 0 has sent no object: {kind.__name__}: no") if RANK else (kind, "no")
     with pytest.raises(error, match=text):
         comm.allreduce(RANK, fail)
     assert comm.allreduce(RANK, lambda left, right: (RANK, left)) == WORLD.allreduce(

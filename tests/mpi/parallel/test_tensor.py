@@ -183,6 +183,25 @@ def test_bytes_of_cross_entropy():
     comm.Free()
 
 
+@pytest.mark.parametrize(("dtype", "count"), [("uint8", 128 * SIZE), ("uint16", 1 << 17), ("int8", 128 * SIZE)])
+def test_tokens_in_a_narrow_dtype(dtype, count):
+    """A token minus the first one of a rank has no room in the dtype."""
+    count, tokens = -(-count // SIZE) * SIZE, np.array([0, 1, 127])
+    table = np.arange(count, dtype=float)[:, None]
+    rows, _ = VocabularyParallelEmbedding(table).forward(tokens.astype(dtype))
+    np.testing.assert_array_equal(rows, table[tokens])
+    logits = block(np.random.default_rng(6).normal(size=(3, count)), WORLD, 1)
+    found, gradient = vocabulary_parallel_cross_entropy(logits, tokens.astype(dtype), WORLD)
+    expected, same = vocabulary_parallel_cross_entropy(logits, tokens, WORLD)
+    assert found == expected
+    np.testing.assert_array_equal(gradient, same)
+
+
+def test_tokens_are_integers():
+    with pytest.raises(TypeError, match="tokens has dtype float64, not that of integers"):
+        VocabularyParallelEmbedding(np.ones((TOKENS, WIDTH))).forward(np.array([1.0]))
+
+
 @pytest.mark.parametrize("ignored", [{}, {"ignore_index": 1}], ids=["default", "a token"])
 def test_ignored_targets(ignored):
     """Check that rows with the ignored target count neither in the mean nor in the gradient."""

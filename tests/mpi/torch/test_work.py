@@ -8,6 +8,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import torch.distributed as dist
+from mpi4py import MPI
+from torch.nn.parallel import DistributedDataParallel
 
 import pycoll
 from pycoll.runtime.progress import tasks
@@ -158,6 +160,40 @@ def test_timeout_of_a_sparse_all_reduce(world):
         with pytest.raises(pycoll.CollectiveTimeout, match=r"timeout of 0\.3 s"):
             dist.all_reduce(torch.eye(3).to_sparse(), group=group)
     dist.barrier()
+
+
+def test_timeout_in_a_backward_pass(world):
+    """DistributedDataParallel waits for futures in C++."""
+    if dist.get_world_size() == 1:
+        pytest.skip("nobody to wait for")
+    model = DistributedDataParallel(torch.nn.Linear(2, 1), process_group=dist.new_group(timeout=timedelta(seconds=2)))
+    loss = model(torch.ones(1, 2)).sum()
+    if dist.get_rank() == 0:
+        with pytest.raises(RuntimeError, match=r"CollectiveTimeout: .* within its timeout of 2 s"):
+            loss.backward()
+    dist.barrier()
+
+
+@pytest.mark.skipif(MPI.Query_thread() < MPI.THREAD_MULTIPLE, reason="needs THREAD_MULTIPLE")
+def test_messages_while_another_thread_is_in_a_collective(world):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if size == 1:
+        pytest.skip("a rank does not send to itself")
+    tensor, received = torch.ones(3), torch.zeros(2)
+    thread = threading.Thread(target=lambda: dist.all_reduce(tensor))
+    if rank == 0:
+        thread.start()
+        time.sleep(0.2)
+        dist.send(torch.tensor([4.0, 5.0]), 1)
+        dist.recv(received, 1)
+    elif rank == 1:
+        dist.recv(received, 0)
+        dist.send(received, 0)
+    if rank > 0:
+        thread.start()
+    thread.join()
+    assert (tensor == size).all()
+    assert rank > 1 or received.tolist() == [4, 5]
 
 
 def test_timeout_of_a_work_that_nobody_waits_for(world):
