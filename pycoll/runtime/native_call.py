@@ -74,7 +74,7 @@ def native_call_w(comm: MPI.Intracomm, primitive: str, sendbuf: Any, recvbuf: An
             return None
         _, counts, displs, types = parse_w(spec, len(spec[-1]))
         displacement = np.intp if COLLECTIVES[primitive].near else np.intc  # as in MPI
-        if max(*counts, 0) > _MOST or max(*displs, 0) > np.iinfo(displacement).max:
+        if max(counts, default=0) > _MOST or max(displs, default=0) > np.iinfo(displacement).max:
             return None
         arrays |= {f"{side}counts": np.array(counts, np.intc), f"{side}displs": np.array(displs, displacement)}
         handles = [MPI._handleof(datatype) & _WORD for datatype in types]

@@ -453,3 +453,18 @@ def test_blocks_of_different_lengths_cannot_be_combined(monkeypatch):
         comm.Neighbor_alltoall(*blocks, algorithm="combining")
     comm.Free()
     grid.Free()
+
+
+def test_types_for_no_neighbors():
+    """One edge from the last rank to the first one."""
+    sources, destinations = [SIZE - 1] * (RANK == 0), [0] * (RANK == SIZE - 1)
+    comm = pycoll.Comm(WORLD).Create_dist_graph_adjacent(sources, destinations)
+    send, recv = np.arange(3.0), np.zeros(3)
+    for _ in range(3):
+        given, got = (
+            [array, [3] * len(side), [0] * len(side), [MPI.DOUBLE] * len(side)]
+            for array, side in ((send, destinations), (recv, sources))
+        )
+        comm.Neighbor_alltoallw(given, got)
+        np.testing.assert_array_equal(recv, send * (RANK == 0))
+    comm.Free()

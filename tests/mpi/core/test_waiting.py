@@ -2,6 +2,7 @@
 
 import os
 import resource
+import statistics
 import time
 
 import numpy as np
@@ -42,7 +43,7 @@ def test_ranks_stay_awake_until_a_late_one_comes(algorithm):
     """Waking up takes longer than a short call; where another program uses the core, they sleep all the same."""
     comm = pycoll.Comm(WORLD)
     for _ in range(TRIES):
-        fewest = min([sleeps_in_late_call(comm, algorithm) for _ in range(200)])
-        if comm.allreduce(fewest, MPI.MAX) == 0:
+        usual = statistics.median([sleeps_in_late_call(comm, algorithm) for _ in range(200)])
+        if comm.allreduce(usual, MPI.MAX) == 0:
             return
-    pytest.fail("a rank slept in each call")
+    pytest.fail("a rank slept in most calls")
