@@ -40,6 +40,10 @@ class Persistent(Request):
         self._fixed, self._freed = fixed, False
         self._finalizer = collect_later(self, fixed)
 
+    def __bool__(self) -> bool:
+        """Whether it is not freed."""
+        return not self._freed
+
     def Start(self) -> None:
         """Start the collective.
 

@@ -10,7 +10,7 @@ from mpi4py import MPI
 from ..runtime import progress
 from ..runtime.failures import TOLERANT
 from ..runtime.requests import Request
-from .pointtopoint import awaited, check_length
+from .pointtopoint import DeviceMessageRequest, awaited, check_length
 from .requests import Persistent
 
 AnyRequest = Request | Persistent | MPI.Request
@@ -134,11 +134,6 @@ def is_complete(request: AnyRequest) -> bool:
     return bool(request.Get_status()) or (TOLERANT and is_of_mpi(request) and request.Test())
 
 
-def is_active(request: Any) -> bool:
-    """Whether the completion of a request has not been reported yet."""
-    return bool(request != MPI.REQUEST_NULL if is_of_mpi(request) else request.active)
-
-
 def wait_for_all(requests: Sequence[AnyRequest], statuses: Statuses = None, objects: bool = True) -> list[Any]:
     """Wait for all requests; return their objects."""
     each = _of_each(statuses, len(requests))
@@ -166,24 +161,26 @@ def test_some(
 def _complete(
     requests: Sequence[AnyRequest], statuses: Statuses, objects: bool, most: int | None
 ) -> tuple[list[int], list[Any]] | None:
-    active = [i for i, request in enumerate(requests) if is_active(request)]
-    if not active:
-        return None
-    each = _of_each(statuses, len(active))
+    active = False
     indices: list[int] = []
     found: list[Any] = []
-    for i in active:
-        complete, value = _tested(requests[i], i, each[len(indices)], objects)
-        if complete:
-            indices.append(i)
-            found.append(value)
-            if len(indices) == most:
-                break
-    return indices, found
+    for i, request in enumerate(requests):
+        status = _status(statuses, len(indices))
+        tested = _tested(request, i, status, objects)
+        active = active or tested is not None
+        if not tested or not tested[0]:
+            continue
+        if statuses is not None and status is not None and len(indices) == len(statuses):
+            statuses.append(status)
+        indices.append(i)
+        found.append(tested[1])
+        if len(indices) == most:
+            break
+    return (indices, found) if active else None
 
 
 def wait_for_some(
-    what: str, requests: Sequence[AnyRequest], statuses: Statuses = None, objects: bool = True, most: int | None = None
+    what: str, requests: Sequence[Any], statuses: Statuses = None, objects: bool = True, most: int | None = None
 ) -> tuple[list[int], list[Any]] | None:
     """As `test_some`, until at least one request is complete; a timeout names the call `what`."""
     outcome: list[tuple[list[int], list[Any]] | None] = []
@@ -193,10 +190,10 @@ def wait_for_some(
         return outcome[0] is None or bool(outcome[0][0])
 
     def state() -> str:
-        messages = [request for request in requests if is_of_mpi(request) and is_active(request)]
+        messages = [request for request in requests if is_of_mpi(request) and not request.Get_status()]
         return f"it waits for {' or '.join(map(awaited, messages))}"
 
-    collectives: list[Any] = [request for request in requests if not is_of_mpi(request) and is_active(request)]
+    collectives: list[Any] = [request for request in requests if not is_of_mpi(request) and request.active]
     progress.until(done, what, state, collectives)  # these are named by a timeout
     return outcome[0]
 
@@ -210,20 +207,28 @@ def _wait(request: AnyRequest, index: int, count: int, status: Status, objects: 
     outcome: list[tuple[bool, Any]] = [(False, None)]
 
     def done() -> bool:
-        outcome[0] = _tested(request, index, status, objects)
+        outcome[0] = _tested(request, index, status, objects) or (True, None)
         return outcome[0][0]
 
     progress.until(done, "waitall", lambda: f"it waits for {awaited(request)} (request {index} of {count})")
     return outcome[0][1]
 
 
-def _tested(request: AnyRequest, index: int, status: Status, objects: bool) -> tuple[bool, Any]:
-    """Test one request, with `objects` as `test` of mpi4py; TruncatedMessage if its message is too long for it."""
+def _tested(request: Any, index: int, status: Status, objects: bool) -> tuple[bool, Any] | None:
+    """Test one request, with `objects` as `test` of mpi4py; None if it is inactive: its completion was reported before.
+
+    It raises TruncatedMessage if a message is too long for its buffer.
+    """
     if not is_of_mpi(request):
         set_empty(status)
-        return request.test()
+        return request.test() if request.active else None
     try:
-        return request.test(status) if objects else (request.Test(status), None)
+        if isinstance(request, DeviceMessageRequest):
+            return request.test(status) if request != MPI.REQUEST_NULL else None
+        # of the functions of MPI, only this one tells an inactive persistent request from a complete one
+        test = MPI.Request.testany if objects else MPI.Request.Testany
+        place, complete, *value = test([request], status)
+        return None if complete and place == MPI.UNDEFINED else (complete, value[0] if value else None)
     except MPI.Exception as error:
         check_length(error, f"the buffer of requests[{index}]")
         raise
@@ -231,10 +236,16 @@ def _tested(request: AnyRequest, index: int, status: Status, objects: bool) -> t
 
 def _of_each(statuses: Statuses, count: int) -> Sequence[Status]:
     """A status for each request; a list that is too short is extended, as in mpi4py."""
+    if statuses is not None:
+        statuses.extend(MPI.Status() for _ in range(count - len(statuses)))
+    return [_status(statuses, index) for index in range(count)]
+
+
+def _status(statuses: Statuses, index: int) -> Status:
+    """The status at an index, or a new one if the list is too short."""
     if statuses is None:
-        return [None] * count
-    statuses.extend(MPI.Status() for _ in range(count - len(statuses)))
-    return statuses
+        return None
+    return statuses[index] if index < len(statuses) else MPI.Status()
 
 
 def set_empty(status: Status) -> None:

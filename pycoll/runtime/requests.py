@@ -48,6 +48,17 @@ class Request(InFlight):
     channel: Channel
     memory: Memory = HOST
 
+    def __bool__(self) -> bool:
+        """Whether its completion has not been reported yet; then it equals `MPI.REQUEST_NULL`, as one of MPI does."""
+        return self.active
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (Request, MPI.Request)):
+            return NotImplemented
+        return self is other or not (self or other)
+
+    __hash__ = InFlight.__hash__
+
     def Test(self, status: MPI.Status | None = None) -> bool:
         """Test whether the collective is complete.
 

@@ -29,7 +29,9 @@ while (some := MPI.Request.Waitsome(requests)) is not None:
     places += some
 assert sorted(places) == [0, 1, 2] and (b == 2).all()
 requests, places = begin(), []
-while (some := MPI.Request.Testsome(requests)) is not None:
+while (some := MPI.Request.Testsome(requests, statuses := [])) is not None:
+    assert len(statuses) == len(some)
+    assert all(status.source == peer for status, place in zip(statuses, some, strict=True) if place == 2)
     places += some
 assert sorted(places) == [0, 1, 2]
 requests = begin()
@@ -78,6 +80,9 @@ b[:] = 0
 MPI.Prequest.Startall(several)
 MPI.Prequest.Waitall(several)
 assert (b == 2).all() and t[2] == 1
+MPI.Prequest.Startall(several)
+assert sorted(MPI.Prequest.Waitany(several) for _ in several) == [0, 1, 2]
+assert MPI.Prequest.Waitany(several) == MPI.UNDEFINED and MPI.Prequest.Waitsome(several) is None
 for request in several:
     request.Free()
 request = comm.Iallreduce(a, b)
@@ -90,7 +95,7 @@ for method in (request.Cancel, request.Free):
         raise AssertionError(method)
 while not request.Get_status():
     pass
-assert request.Wait()
+assert request and request.Wait() and not request and request == MPI.REQUEST_NULL
 # collectives in flight progress while requests of mpi4py are waited for
 request = comm.Iallreduce(a, b)
 if comm.rank == 0:

@@ -114,6 +114,36 @@ def test_waitany_gives_each_request_once():
     assert pycoll.waitany(requests) == (MPI.UNDEFINED, None)
 
 
+def test_waitany_skips_inactive_messages():
+    """A persistent request of MPI is given once each time it was started."""
+    came = np.empty(1)
+    messages = [WORLD.Send_init(np.ones(1), RIGHT, 3), WORLD.Recv_init(came, LEFT, 3)]
+    for _ in range(2):
+        pycoll.startall(messages)
+        requests = [*messages, pycoll.iallreduce(np.ones(3))]
+        assert sorted(pycoll.waitany(requests)[0] for _ in requests) == [0, 1, 2]
+        assert pycoll.waitany(requests) == (MPI.UNDEFINED, None)
+        assert pycoll.testany(requests) == (MPI.UNDEFINED, True, None)
+    for message in messages:
+        message.Free()
+
+
+def test_a_request_whose_completion_was_reported_is_null():
+    request, other = pycoll.iallreduce(np.ones(3)), pycoll.ibarrier()
+    assert request and request == request != other and request != MPI.REQUEST_NULL and request != 3
+    while request:
+        request.Test()
+    assert request == MPI.REQUEST_NULL and MPI.REQUEST_NULL == request != other
+    other.Wait()
+    assert not other and other == request and len({other, request}) == 2
+    with pycoll.allreduce_init(np.ones(3)) as request:
+        assert request and request != MPI.REQUEST_NULL
+        request.Start()
+        request.Wait()
+        assert request
+    assert not request and request == MPI.REQUEST_NULL
+
+
 def test_testall_takes_nothing_before_all_are_complete():
     requests = [WORLD.irecv(source=LEFT, tag=1), WORLD.isend(RANK, RIGHT, 1)]
     if RANK:
