@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from torch.distributed import BuiltinCommHookType
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
@@ -15,12 +16,14 @@ from .process_group import backend_of
 from .work import ordered_callbacks
 
 _register_hook, _notify = DistributedDataParallel.register_comm_hook, Join.notify_join_context
+_register_builtin_hook = DistributedDataParallel._register_builtin_comm_hook
 _works: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
 def register() -> None:
     """Adapt DistributedDataParallel and `Join`."""
     DistributedDataParallel.register_comm_hook = _register_ordered
+    DistributedDataParallel._register_builtin_comm_hook = _register_builtin
     Join.notify_join_context = staticmethod(_notify_and_keep)
 
 
@@ -41,6 +44,14 @@ def _register_ordered(model: Any, state: Any, hook: Callable[..., Any]) -> None:
                 return unordered(state, bucket)
 
     _register_hook(model, state, hook)
+
+
+def _register_builtin(model: Any, kind: BuiltinCommHookType) -> None:
+    """Register a hook of C++, except for half precision: that of C++ cannot read the futures of Python."""
+    if kind == BuiltinCommHookType.FP16_COMPRESS and backend_of(model.process_group):
+        _register_hook(model, model.process_group, default_hooks.fp16_compress_hook)
+    else:
+        _register_builtin_hook(model, kind)
 
 
 def _notify_and_keep(joinable: Any) -> Any:

@@ -67,10 +67,14 @@ def test_ddp(compare, options):
     compare(case)
 
 
-def test_ddp_with_a_hook_for_half_precision(compare):
+@pytest.mark.parametrize("builtin", [False, True])
+def test_ddp_with_a_hook_for_half_precision(compare, builtin):
     def case(group):
         module = DistributedDataParallel(model(), process_group=group)
-        module.register_comm_hook(group, default_hooks.fp16_compress_hook)
+        if builtin:
+            module._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
+        else:
+            module.register_comm_hook(group, default_hooks.fp16_compress_hook)
         train(module, sgd(module))
         return parameters(module) if dist.get_world_size() == 2 else []
 
