@@ -147,8 +147,8 @@ class Work(TorchWork):
     ----------
     request : object
         The request, with the methods `Test` and `Wait`.
-    tensors : sequence of torch.Tensor
-        The result of the future.
+    tensors : sequence of torch.Tensor or of lists of them
+        The result of the future, where they are one list.
     after : sequence of callable
         What remains to be done when the data has arrived.
     futures : Futures
@@ -244,7 +244,7 @@ class Work(TorchWork):
         if self._error is not None:
             self._inner.set_exception(self._error)
         else:
-            self._inner.set_result(self._tensors)
+            self._inner.set_result(self.result())
 
     def get_future(self) -> Any:
         """Return the future of the result, a list of tensors.
@@ -291,7 +291,7 @@ class Work(TorchWork):
 
     def result(self) -> list[Any]:
         """Return the tensors of the result."""
-        return self._tensors
+        return all_tensors(self._tensors)
 
     def synchronize(self) -> None:
         """Wait until it is complete."""

@@ -76,6 +76,15 @@ def test_future_before_and_after_completion(world):
     assert late.done()
 
 
+def test_the_future_of_an_all_gather_has_one_list(world):
+    """As that of gloo."""
+    size = dist.get_world_size()
+    outputs = [torch.zeros(2) for _ in range(size)]
+    work = dist.all_gather(outputs, contribution(2), async_op=True)
+    assert [tensor.tolist() for tensor in work.get_future().wait()] == [[float(rank)] * 2 for rank in range(size)]
+    assert all(map(torch.equal, work.result(), outputs))
+
+
 def test_callback_waits_for_another_work(world):
     first, second = contribution(), contribution(100_000)
 
