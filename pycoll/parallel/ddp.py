@@ -220,7 +220,7 @@ class DistributedDataParallel(Driver):
         RuntimeError
             If a step has begun within `join`, because ranks without a batch take part in it.
         """
-        if self._active:
+        if self._active is not None:
             raise RuntimeError("zero_grad: a step that has begun cannot be dropped within join()")
         if not self._joining:
             self._drop_started()
@@ -262,7 +262,7 @@ class DistributedDataParallel(Driver):
             using = pycoll.iallreduce(mine, op="lor", comm=self.comm)
         for bucket in self._buckets:
             bucket.finish()
-        if self._active:
+        if self._active is not None:
             active, self._active = int(self._active.wait()[0]), None
             if 0 < active < self.comm.size:
                 for bucket in self._buckets:

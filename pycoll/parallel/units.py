@@ -104,7 +104,7 @@ class Unit:
 
     def finish_gathering(self) -> None:
         """Wait until the unit is gathered."""
-        if self._gathering:
+        if self._gathering is not None:
             self._gathering.Wait()
             self._gathered()
             self._gathering = None
@@ -123,7 +123,7 @@ class Unit:
 
     def finish_reducing(self) -> None:
         """Wait for the average."""
-        if self._reducing:
+        if self._reducing is not None:
             self._reducing.Wait()
             self._reduced()
             self._reducing, self._arrived = None, True
@@ -158,7 +158,7 @@ class Unit:
     def progress(self) -> None:
         """Advance communication."""
         for request in (self._gathering, self._reducing):
-            if request:
+            if request is not None:
                 request.Test()
 
     def whole(self, root: int | None) -> dict[str, Array]:
