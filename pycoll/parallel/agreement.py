@@ -21,6 +21,11 @@ def check_same_arrays(what: str, arrays: Arrays, comm: MPI.Comm) -> None:
     check_same(what, (f"{name!r}: {array.dtype} {tuple(array.shape)}" for name, array in arrays.items()), comm)
 
 
+def check_same_options(comm: MPI.Comm, **options: object) -> None:
+    """Raise ValueError on all ranks if options differ between ranks; it names the first that differs."""
+    check_same("option", (f"{name}={value!r}" for name, value in options.items()), comm)
+
+
 def check_same(what: str, lines: Iterable[str], comm: MPI.Comm) -> None:
     """Raise ValueError on all ranks if lines differ between ranks; it names the first line that differs."""
     mine = list(lines)

@@ -70,7 +70,7 @@ class Attention:
         q, k, v, o, lse = saved
         do = _of_output(dy, o)
         found = _gradients(q, k, v, do, (do * o).sum(-1), lse, self._causal)
-        dq, dk, dv = map(_ungrouped, found)
+        dq, dk, dv = (_ungrouped(each).astype(q.dtype, copy=False) for each in found)
         return dq, dk, dv
 
 

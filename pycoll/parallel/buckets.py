@@ -16,7 +16,7 @@ from pycoll.primitives import names
 from pycoll.trace import under_way
 
 from ..base.numbers import check_positive
-from .flat import Array, Arrays, FlatLayout, by_dtype, check_averaged, check_in_place, empty, shared_empty
+from .flat import Array, Arrays, FlatLayout, by_dtype, check_in_place, empty, shared_empty
 
 
 class Bucket:
@@ -163,8 +163,6 @@ def average_gradients(gradients: Arrays, comm: MPI.Comm | None = None, bucket_by
     comm = MPI.COMM_WORLD if comm is None else comm
     pycoll.attach(comm)
     arrays = check_in_place(gradients)
-    for name, array in arrays.items():
-        check_averaged(f"gradients[{name!r}]", array.dtype)
     groups = [[arrays[name] for name in names] for names in assign(arrays, bucket_bytes, bucket_bytes)]
     pycoll.waitall([pycoll.iallreduce(group, op=pycoll.AVG, comm=comm, algorithm="ring") for group in groups])
     return gradients

@@ -43,6 +43,8 @@ def clip_by_global_norm(
 
     Raises
     ------
+    TypeError
+        If gradients are integers.
     ValueError
         If `max_norm` is negative, or an array is read-only or a scalar of NumPy.  Also if `copies` names a gradient
         that does not exist, or has a number that is not between 1 and the number of ranks.

@@ -25,7 +25,7 @@ import pycoll
 from ..arguments.ops import EXACT
 from ..base.numbers import check_real
 from .buckets import Bucket
-from .flat import Arrays, named_dtype
+from .flat import Arrays, check_cast, named_dtype
 
 Hook = Callable[[Bucket], Iterator[Any]]
 
@@ -48,8 +48,8 @@ def check_hook(hook: Hook, parameters: Arrays) -> None:
     """Raise TypeError if the hook does not support the dtype of a parameter."""
     for name, array in parameters.items():
         what = f"parameters[{name!r}]"
-        if isinstance(hook, Cast):
-            hook.check(what, array.dtype)
+        if check := getattr(hook, "check", None):
+            check(what, array.dtype)
         if hook is exact_average and array.dtype.char not in EXACT:
             raise TypeError(
                 f"{what} has dtype {array.dtype}, but exact_average supports only single and double precision"
@@ -82,8 +82,7 @@ class Cast:
 
     def check(self, what: str, dtype: np.dtype) -> None:
         """Raise TypeError if the cast from this dtype would drop imaginary parts."""
-        if dtype.kind == "c" and self.dtype.kind != "c":
-            raise TypeError(f"{what} has dtype {dtype}, whose imaginary parts Cast({self.dtype.name!r}) would drop")
+        check_cast(what, dtype, self.dtype)
 
     def __call__(self, bucket: Bucket) -> Iterator[Any]:
         """Average a bucket."""

@@ -30,7 +30,7 @@ class Contents:
 
     def __init__(self, driver: Driver, optimizer: Optimizer | None = None) -> None:
         self.driver = driver
-        self.optimizer: Optimizer | None = getattr(driver, "optimizer", None) or optimizer
+        self.optimizer = driver.optimizer if driver.updates else optimizer
         both = {"optimizer": self.optimizer, "outer": driver.outer}
         self.optimizers = {kind: optimizer for kind, optimizer in both.items() if optimizer}
 

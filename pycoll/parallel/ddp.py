@@ -14,7 +14,7 @@ from pycoll.trace import Passes, phase
 
 from ..base.numbers import check_positive
 from ..runtime.interruptions import interruptions_delayed
-from .agreement import check_same_arrays, largest
+from .agreement import check_same_arrays, check_same_options, largest
 from .buckets import Bucket, assign
 from .clipping import clip_by_global_norm
 from .compression import Cast, Hook, average, check_hook
@@ -101,6 +101,13 @@ class DistributedDataParallel(Driver):
         with own_communicator(comm) as self.comm:
             check_same_arrays("parameter", self.parameters, self.comm)
             check_same_arrays("buffer", self.buffers, self.comm)
+            check_same_options(
+                self.comm,
+                bucket_bytes=bucket_bytes,
+                first_bucket_bytes=first_bucket_bytes,
+                find_unused=find_unused,
+                algorithm=algorithm,
+            )
             if both := self.parameters.keys() & self.buffers.keys():
                 raise ValueError(f"buffers: {', '.join(map(repr, sorted(both)))} are names of parameters too")
         self.hook, self.find_unused = hook, find_unused
@@ -146,14 +153,10 @@ class DistributedDataParallel(Driver):
         TypeError
             If a gradient is not in the same memory as its parameter, or cannot be cast to the dtype of the parameter.
         """
-        if name not in self._home:
-            raise ValueError(f"name={name!r} is not a parameter")
+        gradient = self._checked(name, gradient)
         self._passes.gradient()
         bucket = self._home[name]
         view = bucket.views[name]
-        if name not in bucket.missing:
-            raise ValueError(f"name={name!r} already has a gradient in this step")
-        gradient = check_gradient(f"the gradient of {name!r}", gradient, view)
         if gradient is view:
             pass
         elif name in self._added:
@@ -168,6 +171,14 @@ class DistributedDataParallel(Driver):
         bucket.missing.discard(name)
         self._start_full_ones()
         self.progress()
+
+    def _checked(self, name: str, gradient: Array) -> Array:
+        """Return a gradient that `ready` can take, as an array."""
+        if name not in self._home:
+            raise ValueError(f"name={name!r} is not a parameter")
+        if name not in self._home[name].missing:
+            raise ValueError(f"name={name!r} already has a gradient in this step")
+        return check_gradient(f"the gradient of {name!r}", gradient, self._home[name].views[name])
 
     def progress(self) -> bool:
         """Advance communication; return whether all buckets that were started are complete."""
@@ -204,7 +215,11 @@ class DistributedDataParallel(Driver):
         return {name: view for (name, view), is_used in zip(self.gradients.items(), used) if is_used}
 
     def average_gradients(self, gradients: Arrays) -> dict[str, Array]:
-        """Average all gradients in one call: `ready` for each, in reverse order, then `synchronize`."""
+        """Average all gradients in one call: `ready` for each, in reverse order, then `synchronize`.
+
+        An error in one of the gradients is raised before anything is sent.
+        """
+        gradients = {name: self._checked(name, gradient) for name, gradient in gradients.items()}
         for name in reversed(list(gradients)):
             self.ready(name, gradients[name])
         return self.synchronize()

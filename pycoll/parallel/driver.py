@@ -84,6 +84,7 @@ class Driver:
 
     comm: MPI.Comm
     parameters: dict[str, Array]
+    optimizer: Optimizer | None = None  # of the driver itself, on this rank
     outer: Optimizer | None = None  # an optimizer whose state is saved beside that of the optimizer of the program
 
     def check_saving(self) -> None:
@@ -121,6 +122,11 @@ class Driver:
     @property
     def independent(self) -> bool:
         """Whether each rank updates its parameters on its own, so that the state of its optimizer is its own."""
+        return False
+
+    @property
+    def updates(self) -> bool:
+        """Whether optimizers of the driver itself update the parameters, maybe on other ranks."""
         return False
 
     @property

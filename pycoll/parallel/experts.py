@@ -153,7 +153,7 @@ class ExpertParallel:
         self.gradients["router"] += x.T @ dscores
         dx = dscores @ self.parameters["router"].T
         module_of(x).add.at(dx, routing.row, exchange.combine(dgiven))
-        return dx
+        return dx.astype(x.dtype, copy=False)
 
     def _routed(self, x: Array) -> _Routing:
         if len(x) % self.groups:

@@ -81,11 +81,15 @@ def whole_pieces(arrays: Arrays) -> Iterator[tuple[str, Piece]]:
 
 
 def fill(piece: Piece, name: str, sources: list[Piece]) -> None:
-    """Fill a piece from other pieces of the same array; raise ValueError if they do not cover it."""
+    """Fill a piece from other pieces of the same array.
+
+    Raise ValueError if they do not cover it, and TypeError if they are complex and the piece is not.
+    """
     found, reached = 0, piece.start
     for source in sorted(sources, key=lambda source: source.start):
         if source.shape != piece.shape:
             raise ValueError(f"{name!r} has shape {piece.shape}, but the array to load has shape {source.shape}")
+        check_cast(f"{name!r}: the array to load", source.values.dtype, piece.values.dtype)
         begin, end = max(source.start, piece.start), min(source.stop, piece.stop)
         if begin < end:
             copy(
@@ -131,6 +135,12 @@ def shared_empty(like: Array, size: int, dtype: Any, comm: MPI.Comm) -> Array:
     return pycoll.empty(size, like.dtype if dtype is None else dtype, comm=comm)
 
 
+def check_cast(what: str, dtype: np.dtype, to: np.dtype) -> None:
+    """Raise TypeError if a cast would lose imaginary parts; NumPy casts to dtypes of ml_dtypes without an error."""
+    if dtype.kind == "c" and to.kind != "c":
+        raise TypeError(f"{what} has dtype {dtype}, whose imaginary parts would be lost in {to}")
+
+
 def copy(to: Array, source: Array) -> None:
     """Copy elements and convert them to the dtype of `to`; also between host memory and GPU memory."""
     if hasattr(source, "get") and not hasattr(to, "set"):
@@ -147,6 +157,18 @@ def hand_over(array: Array) -> None:
         order_after_caller(array.device.id)
 
 
+def trained_dtype(what: str, dtype: Any, parameters: Arrays) -> np.dtype:
+    """Convert to a dtype; raise TypeError, with the name of the argument, if parameters cannot be trained in it."""
+    try:
+        named = named_dtype(dtype)
+    except TypeError as error:
+        raise TypeError(f"{what}: {error}") from None
+    check_averaged(what, named)
+    for name, array in parameters.items():
+        check_cast(f"parameters[{name!r}]", array.dtype, named)
+    return named
+
+
 def named_dtype(dtype: Any) -> np.dtype:
     """Convert to a dtype.  The name "bfloat16" needs the package ml_dtypes, which defines that dtype."""
     if str(dtype) != "bfloat16":
@@ -157,7 +179,7 @@ def named_dtype(dtype: Any) -> np.dtype:
 
 def check_averaged(what: str, dtype: np.dtype) -> None:
     """Raise TypeError if numbers of this dtype cannot be averaged."""
-    if dtype.kind in "iub":
+    if dtype.kind not in "fcV" or dtype.type is np.void:  # those of ml_dtypes have the kind "V"
         raise TypeError(f"{what} has dtype {dtype}, which cannot be averaged")
 
 
@@ -170,11 +192,15 @@ def as_given(what: str, buffer: Any) -> Array:
 
 
 def check_in_place(gradients: Mapping[str, Any]) -> dict[str, Array]:
-    """Return gradients as arrays, to change them in place; raise ValueError if one is read-only, as scalars are."""
+    """Return gradients as arrays, to change them in place.
+
+    Raise ValueError if one is read-only, as scalars are, and TypeError if one has a dtype that cannot be averaged.
+    """
     checked: dict[str, Array] = {}
     for key, buffer in gradients.items():
         what = f"gradients[{key!r}]"
         checked[key] = as_given(what, buffer)
+        check_averaged(what, checked[key].dtype)
         check_writeable(what, buffer, checked[key])
     return checked
 
@@ -182,13 +208,15 @@ def check_in_place(gradients: Mapping[str, Any]) -> dict[str, Array]:
 def check_gradient(what: str, gradient: Any, parameter: Array) -> Array:
     """Return a gradient as an array.
 
-    Raise ValueError unless it has the shape of its parameter, and TypeError unless it is in the same memory.
+    Raise ValueError unless it has the shape of its parameter, and TypeError if it is in another memory, or if it is
+    complex and its parameter is not.
     """
     gradient = as_given(what, gradient)
     if gradient.shape != parameter.shape:
         raise ValueError(f"{what} has shape {gradient.shape}, but its parameter has {parameter.shape}")
     if device_of(gradient) != device_of(parameter):
         raise TypeError(f"{what} is {_memory_of(gradient)}, but its parameter is {_memory_of(parameter)}")
+    check_cast(what, gradient.dtype, parameter.dtype)
     return gradient
 
 

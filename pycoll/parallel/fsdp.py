@@ -13,10 +13,10 @@ from pycoll.primitives import names
 from pycoll.trace import phase
 
 from ..runtime.interruptions import interruptions_delayed
-from .agreement import check_same, check_same_arrays
+from .agreement import check_same, check_same_arrays, check_same_options
 from .clipping import clip_by_global_norm
 from .driver import Driver, check_algorithm, own_communicator
-from .flat import Array, Arrays, Piece, check_arrays, check_gradient, fill, hand_over, named_dtype, whole_pieces
+from .flat import Array, Arrays, Piece, check_arrays, check_gradient, fill, hand_over, trained_dtype, whole_pieces
 from .units import Unit, UnitBuffers, default_units, units_of
 
 
@@ -51,8 +51,8 @@ class FullyShardedDataParallel(Driver):
     Raises
     ------
     TypeError
-        If parameters are not a mapping from str to arrays, are integers, or are in different memories; or if "bfloat16"
-        is used without the package ml_dtypes.
+        If parameters are not a mapping from str to arrays, are integers, or are in different memories; if another dtype
+        has no averages, or would lose imaginary parts; or if "bfloat16" is used without the package ml_dtypes.
     ValueError
         If an array is read-only or not C-contiguous, two parameters share memory, units are invalid, or the algorithm
         is unknown.  Also on all ranks if names, shapes, dtypes or units differ between ranks; the message names the
@@ -112,11 +112,22 @@ class FullyShardedDataParallel(Driver):
         parameters = check_arrays("parameters", parameters)
         check_algorithm(algorithm, "allgather", "reduce_scatter")
         units = default_units(parameters) if units is None else units
+        gathered, reduced = (
+            None if dtype is None else trained_dtype(what, dtype, parameters)
+            for what, dtype in (("param_dtype", param_dtype), ("reduce_dtype", reduce_dtype))
+        )
         with own_communicator(comm) as self.comm:
             check_same_arrays("parameter", parameters, self.comm)
             check_same("unit", (", ".join(map(repr, names)) for names in units), self.comm)
+            check_same_options(
+                self.comm,
+                prefetch=prefetch,
+                reshard_after_forward=reshard_after_forward,
+                param_dtype=gathered,
+                reduce_dtype=reduced,
+                algorithm=algorithm,
+            )
             groups = units_of(parameters, units)
-        gathered, reduced = (dtype and named_dtype(dtype) for dtype in (param_dtype, reduce_dtype))
         self._units = [
             Unit(number, group, self.comm, gathered, reduced, offload, algorithm) for number, group in enumerate(groups)
         ]
@@ -270,7 +281,8 @@ class FullyShardedDataParallel(Driver):
             raise ValueError(f"unit={unit} is not in 0 <= unit < {len(self._units)}")
         self._start_gathering(unit)
         self._units[unit].finish_gathering()
-        if self._prefetch and 0 <= following < len(self._units):
+        is_next = self._prefetch and 0 <= following < len(self._units)
+        if is_next and self._parameters.holder(following) not in self._inside:
             self._start_gathering(following)
         self._inside.append(unit)
         try:
@@ -286,8 +298,8 @@ class FullyShardedDataParallel(Driver):
             raise RuntimeError(f"unit {unit} uses the buffer of unit {before}, whose with block has not ended")
         if before is not None:
             self._units[before].finish_gathering()
-        self._parameters.hold(unit)
         self._units[unit].start_gathering(self._parameters.vector(unit))
+        self._parameters.hold(unit)
 
     def state_dict(self, full: bool = True, root: int | None = None) -> dict[str, Any]:
         """Return copies of the whole parameters, or of the pieces on this rank.

@@ -11,7 +11,7 @@ import pycoll
 
 from ..base.numbers import check_positive
 from ..runtime.interruptions import interruptions_delayed
-from .agreement import check_same_arrays
+from .agreement import check_same_arrays, check_same_options
 from .buckets import average_gradients
 from .driver import Driver, own_communicator
 from .flat import Array, Arrays, check_arrays
@@ -87,6 +87,7 @@ class LocalSGD(Driver):
         self.every, self.steps = every, 0
         with own_communicator(comm) as self.comm:
             check_same_arrays("parameter", self.parameters, self.comm)
+            check_same_options(self.comm, every=every)
         for array in self.parameters.values():
             pycoll.bcast(array, comm=self.comm)
         self._last = {name: array.copy() for name, array in self.parameters.items()}

@@ -18,7 +18,7 @@ from ..base.numbers import check_integer
 from ..runtime.progress import tasks, until
 from ..schedule import pipeline
 from ..schedule.pipeline import Backward, BackwardInput, BackwardWeights, Forward, RecvTensor, SendTensor
-from .agreement import together
+from .agreement import check_same_options, together
 from .driver import own_communicator, pending, wait_for
 from .flat import named_dtype
 
@@ -80,7 +80,9 @@ class Pipeline:
     ) -> None:
         check_integer("micro_batches", micro_batches, "number of micro-batches")
         self.chunks, self.loss, self.micro_batches = list(chunks), loss, micro_batches
+        self._error: BaseException | None = None
         with own_communicator(comm) as self.comm:
+            check_same_options(self.comm, schedule=schedule, micro_batches=micro_batches, chunks=len(self.chunks))
             given = schedule, self.comm.size, micro_batches, len(self.chunks)
             pipeline.check(*given)
             self._moves = list(pipeline.moves(schedule, self.comm.rank, *given[1:]))
@@ -111,14 +113,24 @@ class Pipeline:
             If the length of the first axis is not a multiple of the number of micro-batches; then, other ranks raise
             RuntimeError.  Also if micro-batches have outputs of different shapes, or if the gradient of an activation
             has another shape or dtype than this.
+        TypeError
+            If the batch has no first axis; then, other ranks raise RuntimeError.
+        RuntimeError
+            If an earlier step ended with an error of the passes on this rank.
         """
+        if self._error is not None:  # other messages of that step may still arrive
+            raise RuntimeError(f"step: an earlier step ended early on this rank, with {self._error!r}")
         with together(self.comm, "Pipeline.step", "divide its batch"):
             run = _Step(self, *self._divided(inputs, targets))
         pending.add(run.messages)
-        for number, move in enumerate(self._moves):
-            run.post(self._moves[number : number + AHEAD])
-            run.do(move)
-        run.finish()
+        try:
+            for number, move in enumerate(self._moves):
+                run.post(self._moves[number : number + AHEAD])
+                run.do(move)
+            run.finish()
+        except BaseException as error:
+            self._error = error
+            raise
         pending.discard(run.messages)
         return float(pycoll.allreduce(np.array([run.total]), comm=self.comm)[0])
 
@@ -128,6 +140,8 @@ class Pipeline:
             if self.comm.rank != user:
                 yield ()
                 continue
+            if not np.ndim(batch):
+                raise TypeError(f"{name} must be an array with at least one axis, not {batch!r}")
             if len(batch) % self.micro_batches:
                 raise ValueError(
                     f"{name} of length {len(batch)} cannot be divided into {self.micro_batches} micro-batches of equal "
@@ -137,7 +151,8 @@ class Pipeline:
 
     def free(self) -> None:
         """Free the communicator.  All ranks call this together."""
-        self.comm.Free()
+        if self.comm != MPI.COMM_NULL:
+            self.comm.Free()
 
 
 class _Shape(NamedTuple):

@@ -52,9 +52,13 @@ class Quantize:
         check_positive("block", block, "number of elements with a common scale")
         self.block = block
 
+    def check(self, what: str, dtype: np.dtype) -> None:
+        """Raise TypeError if numbers of this dtype cannot be quantized."""
+        _check(what, dtype)
+
     def __call__(self, bucket: Bucket) -> Iterator[Any]:
         """Average a bucket."""
-        _check(bucket.vector)
+        self.check(f"bucket {bucket.index}", bucket.vector.dtype)
         yield from _reduced(bucket.vector, bucket.comm, self.block, bucket.comm.size)
 
 
@@ -97,7 +101,7 @@ def quantized_allreduce(sendbuf: Array, *, comm: MPI.Comm | None = None, block: 
     """
     check_positive("block", block, "number of elements with a common scale")
     array = as_array("sendbuf", sendbuf)
-    _check(array)
+    _check("sendbuf", array.dtype)
     comm = MPI.COMM_WORLD if comm is None else comm
     pycoll.attach(comm)
     vector = array.reshape(-1).copy()
@@ -106,9 +110,9 @@ def quantized_allreduce(sendbuf: Array, *, comm: MPI.Comm | None = None, block: 
     return vector.reshape(array.shape)
 
 
-def _check(vector: Array) -> None:
-    if vector.dtype.kind not in "fV":
-        raise TypeError(f"an array of {vector.dtype} cannot be quantized: it has no floating-point dtype")
+def _check(what: str, dtype: np.dtype) -> None:
+    if dtype.kind not in "fV" or dtype.type is np.void:
+        raise TypeError(f"{what} has dtype {dtype} and cannot be quantized: that is no floating-point dtype")
 
 
 def _reduced(vector: Array, comm: MPI.Comm, block: int, divisor: int = 1) -> Iterator[Any]:

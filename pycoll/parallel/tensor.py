@@ -351,9 +351,13 @@ class VocabularyParallelEmbedding(TensorLayer):
             If a token is not a row of the table.
         TypeError
             If `tokens` does not have a dtype of integers.
+        ValueError
+            If `tokens` does not have one axis.
         """
         table = self.parameters["table"]
         tokens = _checked_tokens("tokens", beside(tokens, table), len(table) * self.comm.size)
+        if tokens.ndim != 1:
+            raise ValueError(f"tokens has shape {tokens.shape}, but must have one axis")
         own = tokens - self.comm.rank * len(table)
         here = (own >= 0) & (own < len(table))
         rows = np.where(here[:, None], table[np.where(here, own, 0)], 0)

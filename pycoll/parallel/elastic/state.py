@@ -132,7 +132,7 @@ class State:
         """
         self.step += 1
         if self.driver.replicated:
-            self._updates = self._count_updates()
+            self._updates = self._counts()
         if self._neighbors and not self._serves:
             self._neighbors.take(self.step)
 
@@ -151,6 +151,8 @@ class State:
         RuntimeError
             If there is no directory for a checkpoint.  Other errors are those of `pycoll.parallel.save`.
         """
+        if not self._ready:
+            raise RuntimeError("save: there is no driver before `run`")
         if self._checkpoint is None:
             raise RuntimeError("save: State was created without a directory for a checkpoint")
         save(self._checkpoint, self.driver, self.optimizer, {**extra, "step": self.step})
@@ -207,7 +209,7 @@ class State:
     def _keep_copies(self, contents: Contents) -> None:
         """Prepare for the next failure."""
         self._contents, self._base = contents, self.step
-        self._updates = self._updates_before = self._count_updates()
+        self._updates, self._updates_before = self._counts(), self._count_updates()
         self._serves = isinstance(self.driver, ParameterServer) and self.driver.roles.server is not None
         if isinstance(self.driver, ParameterServer):
             self.driver.on_update(self._served)
@@ -227,9 +229,13 @@ class State:
         if self._neighbors:
             self._neighbors.take(step)
 
-    def _count_updates(self) -> int:
+    def _counts(self) -> list[int]:
+        """The number of updates of each parameter; steps may leave parameters out."""
         optimizer = self._contents.optimizer
-        return max(optimizer.steps.values(), default=0) if optimizer else 0
+        return [*optimizer.steps.values()] if optimizer else []
+
+    def _count_updates(self) -> int:
+        return max(self._counts(), default=0)
 
     def finish(self) -> None:
         """End the exchange of copies; `run` calls this on all ranks, after the last step."""
@@ -278,7 +284,7 @@ class State:
         """The step whose updates the parameters on this rank have."""
         if isinstance(self.driver, ParameterServer):  # the answers to later steps have not arrived
             return self._base + self._count_updates() - self._updates_before
-        return self.step + (self._count_updates() != self._updates)  # an update may not be committed yet
+        return self.step + (self._counts() != self._updates)  # an update may not be committed yet
 
 
 def _checked(made: Any) -> tuple[Driver, Optimizer | None]:

@@ -15,7 +15,7 @@ from ...base.numbers import check_integer
 from ...runtime.failures import TOLERANT
 from ...runtime.interruptions import interruptions_delayed
 from ...runtime.progress import until
-from ..agreement import check_same_arrays
+from ..agreement import check_same_arrays, check_same_options
 from ..driver import Driver, own_communicator
 from ..flat import Array, Arrays, FlatLayout, Piece, by_dtype, check_arrays, check_gradient, empty, shared_empty
 from ..optimizers import MakeOptimizer, Optimizer
@@ -117,6 +117,15 @@ class ParameterServer(Driver):
         self._layouts = {str(dtype): FlatLayout(group) for dtype, group in by_dtype(self.parameters).items()}
         with own_communicator(comm) as self.comm:
             check_same_arrays("parameter", self.parameters, self.comm)
+            check_same_options(
+                self.comm,
+                update=update,
+                mode=mode,
+                staleness=staleness,
+                servers=servers,
+                colocated=colocated,
+                ranks_per_worker=ranks_per_worker,
+            )
             if (size := sum(layout.size for layout in self._layouts.values())) < servers:
                 raise ValueError(f"servers={servers}: there are only {size} elements to share")
             if optimizer:
@@ -129,7 +138,7 @@ class ParameterServer(Driver):
         lent = min(1 + (AHEAD if bound is None else bound), MOST_LENT) if self.roles.leads else 0
         # the values are the parameters, or the averaged gradients
         self._values, *spare = self._allocate_shared(1 + lent)
-        self.optimizer: Optimizer | None = None
+        self.optimizer = None
         self._server: Server | None = None
         if self.roles.server is not None:
             self._become_server(optimizer)
@@ -394,6 +403,11 @@ class ParameterServer(Driver):
     def loaded(self) -> None:
         """Give all ranks the parameters of the checkpoint that has been loaded."""
         self._spread(0)
+
+    @property
+    def updates(self) -> bool:
+        """Whether the servers or the workers update the parameters by an optimizer of their own."""
+        return self._server_updates or self._worker_updates
 
     @property
     def replicated(self) -> bool:

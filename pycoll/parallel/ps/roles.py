@@ -22,7 +22,9 @@ class Roles:
         working = comm.size if colocated else comm.size - servers
         if servers < 1 or working < 1:
             raise ValueError(f"servers={servers} leaves {max(working, 0)} of {comm.size} ranks for workers")
-        if ranks_per_worker != "host" and not (isinstance(ranks_per_worker, int) and ranks_per_worker >= 1):
+        if ranks_per_worker != "host" and not (
+            isinstance(ranks_per_worker, int | np.integer) and ranks_per_worker >= 1
+        ):
             raise ValueError(f"ranks_per_worker={ranks_per_worker!r} is neither a positive number nor 'host'")
         self.works = comm.rank < working
         first = comm.rank  # the first rank of the worker that this rank belongs to

@@ -245,3 +245,12 @@ def test_a_gradient_of_another_shape(kind):
     with pytest.raises(ValueError, match=r"dy has shape .*, but the output has "):
         ours.backward(y[:, :1], saved)
     ours.backward(y, saved)
+
+
+@pytest.mark.parametrize("kind", [Attention, *KINDS])
+def test_gradients_have_the_dtype_of_their_arrays(kind):
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    q, k, v, dy = (np.ones((1, 2, 2 * SIZE, 4), bfloat16) for _ in range(4))
+    layer = kind()
+    y, saved = layer.forward(q, k, v)
+    assert [array.dtype for array in (y, *layer.backward(dy, saved))] == [bfloat16] * 4

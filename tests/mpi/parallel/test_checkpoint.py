@@ -377,3 +377,16 @@ def test_a_driver_alone(directory):
     load(directory, other.driver)
     assert_equal(other.whole(), run.whole())
     free(run, other)
+
+
+@several
+def test_another_optimizer_beside_servers_that_update(directory):
+    """That of the servers takes precedence, also on workers, which have none."""
+    weights = {"w": np.ones(4)}
+    with parallel.ParameterServer(weights, optimizer=SGD) as ps:
+        other = SGD({"x": np.zeros(2)}, lr=0.1)
+        ps.finish()
+        save(directory, ps, other)
+        weights["w"][...] = 0
+        load(directory, ps, other)
+        np.testing.assert_array_equal(weights["w"], np.ones(4))

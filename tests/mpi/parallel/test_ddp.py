@@ -248,7 +248,7 @@ def test_gradients_of_other_layouts_and_dtypes():
         assert averages["wide"].dtype == np.float32
         assert averages["scalar"] == 420 * (SIZE - 1) and averages["scalar"].shape == ()
         assert averages["none"].shape == (0, 3)
-        with pytest.raises(TypeError, match="same_kind"):
+        with pytest.raises(TypeError, match="imaginary parts would be lost in float64"):
             ddp.ready("scalar", np.array(1j))
 
 
@@ -317,6 +317,24 @@ def test_differences_between_ranks(what, difference, culprit):
         DistributedDataParallel(*[arrays] if what == "parameter" else [{"weight": np.zeros(3)}, arrays])
     differing = 1 if culprit == 0 else culprit
     assert str(raised.value) == f"{what} {place} differs between ranks: rank 0 has {zero}, rank {differing} has {other}"
+
+
+@several
+def test_options_that_differ_between_ranks():
+    odd = {"bucket_bytes": 1000, "first_bucket_bytes": 8} if RANK == SIZE - 1 else {"bucket_bytes": 1000}
+    with pytest.raises(ValueError, match=r"^option 1 .* rank 0 has first_bucket_bytes=1000, .*first_bucket_bytes=8$"):
+        DistributedDataParallel(vectors(), **odd)
+
+
+def test_nothing_is_sent_before_all_gradients_are_checked():
+    """A gradient of `average_gradients` that is refused leaves the driver as it was."""
+    with DistributedDataParallel(vectors(), **sizes(1)) as ddp:
+        right = {name: exact(name) for name in "abcd"}
+        for wrong in ({"e": np.zeros(4)}, {"a": np.zeros(5)}, {"a": exact("a") * 1j}):
+            with pytest.raises((ValueError, TypeError), match="'e' is not|has shape|has dtype complex128"):
+                ddp.average_gradients(right | wrong)
+        for name, average in ddp.average_gradients(right).items():
+            np.testing.assert_array_equal(average, mean(name))
 
 
 @pytest.mark.skipif(SIZE < 3, reason="takes two ranks that differ from rank 0")

@@ -171,3 +171,11 @@ def test_wrong_arguments():
     if SIZE > 1:
         with pytest.raises(ValueError, match=rf"{SIZE - 1} experts .* {SIZE} ranks; change .* to a multiple of {SIZE}"):
             ExpertParallel(router[:, : SIZE - 1], up[: SIZE - 1], down[: SIZE - 1])
+
+
+def test_the_gradient_has_the_dtype_of_the_rows():
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    layer = ExpertParallel(*(array.astype(bfloat16) for array in weights()), top_k=2, capacity=4.0)
+    x = np.ones((4, WIDTH), bfloat16)
+    y, saved = layer.forward(x)
+    assert y.dtype == layer.backward(x, saved).dtype == bfloat16

@@ -212,6 +212,29 @@ def test_wrong_parameters():
         FullyShardedDataParallel({"a.b": np.zeros(2), "a.c": np.zeros(2, "f4")})
 
 
+@pytest.mark.parametrize("name", ["param_dtype", "reduce_dtype"])
+def test_wrong_dtypes(name):
+    for parameter, dtype, why in (
+        (np.zeros(2), "int8", "has dtype int8, which cannot be averaged"),
+        (np.zeros(2), "nonsense", "data type 'nonsense' not understood"),
+        (np.zeros(2, complex), "f4", "has dtype complex128, whose imaginary parts would be lost in float32"),
+    ):
+        with pytest.raises(TypeError, match=f"^({name}|parameters).*{why}"):
+            FullyShardedDataParallel({"a": parameter}, **{name: dtype})
+
+
+def test_imaginary_parts_are_not_lost_in_bfloat16():
+    """NumPy casts complex numbers to dtypes of ml_dtypes without an error."""
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    with FullyShardedDataParallel({"a": np.zeros(2)}, reduce_dtype="bfloat16") as fsdp, fsdp.backward(0):
+        with pytest.raises(TypeError, match="the gradient of 'a' has dtype complex128"):
+            fsdp.ready("a", np.full(2, 1j))
+        fsdp.ready("a", np.zeros(2))
+    with FullyShardedDataParallel({"a": np.zeros(2 * SIZE, bfloat16)}) as fsdp:
+        with pytest.raises(TypeError, match="'a': the array to load has dtype complex128"):
+            fsdp.load_state_dict({"a": np.full(2 * SIZE, 1j)})
+
+
 COMMON = {"a": np.zeros(3), "b": np.zeros((2, 2), "f4")}
 
 
@@ -327,6 +350,14 @@ def test_units_inside_one_another_need_memory():
     with FullyShardedDataParallel(model(), UNITS["each"], prefetch=False) as fsdp:
         with fsdp.forward(1), pytest.raises(RuntimeError, match="unit 0 uses the buffer of unit 1"), fsdp.forward(0):
             pass
+        goes_on_as_if_nothing_was(fsdp)
+
+
+def test_units_inside_one_another_with_prefetch():
+    """The unit after the inner one is not gathered in advance into the buffer of the outer one."""
+    with FullyShardedDataParallel(model(), UNITS["each"]) as fsdp:
+        with fsdp.forward(0) as outer, fsdp.forward(1) as inner:
+            assert_close(outer | inner, {name: model()[name] for name in NAMES[:2]})
         goes_on_as_if_nothing_was(fsdp)
 
 

@@ -193,6 +193,13 @@ def test_micro_batches_of_different_shapes():
         pycoll.allgather(np.array([False]), comm=pipe.comm)
 
 
+def test_batches_without_an_axis():
+    pipe = Pipeline([Chunk([])], loss, micro_batches=1)
+    with pytest.raises(TypeError if RANK == 0 else RuntimeError, match="inputs must be an array|rank 0 could not"):
+        pipe.step(None, np.ones(2))
+    pipe.free()
+
+
 @pytest.mark.parametrize(
     "odd, found",
     [(lambda dy: dy.astype("f4"), "(2, 3) and dtype float32"), (lambda dy: dy[:, :1], "(2, 1) and dtype float64")],
@@ -222,6 +229,9 @@ def test_gradients_that_do_not_fit_their_activations(odd, found):
             pipe.step(None, batch)
         pycoll.send(np.full((2, 3), 7.0), RANK - 1, 1, comm=pipe.comm)
         pycoll.allreduce(np.zeros(1), comm=pipe.comm)
+        with pytest.raises(RuntimeError, match="an earlier step ended early on this rank, with ValueError"):
+            pipe.step(None, batch)
+    pipe.free()
     pipe.free()
 
 

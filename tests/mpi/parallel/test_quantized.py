@@ -108,5 +108,5 @@ def test_wrong_arguments():
         Quantize(0)
     with pytest.raises(ValueError, match="block=-1 is not a positive"):
         quantized_allreduce(np.ones(1), block=-1)
-    with pytest.raises(TypeError, match="array of int64 cannot be quantized"):
+    with pytest.raises(TypeError, match="sendbuf has dtype int64 and cannot be quantized"):
         quantized_allreduce(np.ones(1, np.int64))

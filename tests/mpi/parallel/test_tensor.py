@@ -190,6 +190,8 @@ def test_tokens_in_a_narrow_dtype(dtype, count):
     table = np.arange(count, dtype=float)[:, None]
     rows, _ = VocabularyParallelEmbedding(table).forward(tokens.astype(dtype))
     np.testing.assert_array_equal(rows, table[tokens])
+    with pytest.raises(ValueError, match=r"tokens has shape \(1, 3\), but must have one axis"):
+        VocabularyParallelEmbedding(table).forward(tokens[None])
     logits = block(np.random.default_rng(6).normal(size=(3, count)), WORLD, 1)
     found, gradient = vocabulary_parallel_cross_entropy(logits, tokens.astype(dtype), WORLD)
     expected, same = vocabulary_parallel_cross_entropy(logits, tokens, WORLD)

@@ -7,7 +7,7 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll.parallel import DistributedDataParallel, FullyShardedDataParallel, LocalSGD, elastic, save
+from pycoll.parallel import SGD, DistributedDataParallel, FullyShardedDataParallel, LocalSGD, elastic, save
 from pycoll.parallel.elastic.replicas import NeighborCopies
 from pycoll.runtime.failures import TOLERANT
 from tests.mpi.native import RANK, SIZE
@@ -284,3 +284,33 @@ def test_saving_needs_a_directory():
     with pytest.raises(RuntimeError, match="without a directory"):
         training.state.save()
     training.state.driver.free()
+
+
+def test_an_update_of_some_parameters_that_one_rank_has_done(monkeypatch):
+    """Replicas are not of the same step if one has updated parameters that the last steps left out."""
+    made = []
+
+    def make(comm):
+        made.append({"a": np.ones(2), "b": np.ones(2)})
+        return DistributedDataParallel(made[-1], comm=comm, find_unused=True), SGD(made[-1], lr=0.1)
+
+    state = elastic.State(make)
+    state.begin()
+    for _ in range(2):
+        state.driver.ready("a", np.ones(2))
+        state.optimizer.step(state.driver.synchronize())
+        state.commit()
+    state.driver.ready("b", np.ones(2))
+    gradients = state.driver.synchronize()
+    if RANK == FIRST:
+        state.optimizer.step(gradients)  # the others learn of a failure before their update
+    old = state.driver, state.comm
+    monkeypatch.setattr(pycoll.Comm, "Shrink", lambda comm: comm.Split(0, comm.rank))
+    state.recover()
+    state.begin()
+    assert state.step == 3
+    np.testing.assert_array_equal(made[-1]["b"], [0.9, 0.9])
+    state.end()
+    state.driver.free()
+    old[0].free()
+    old[1].Free()
