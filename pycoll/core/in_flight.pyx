@@ -391,7 +391,8 @@ cdef class RunInFlight:
             self.report()
             return
         self.rest()
-        if self.run.at == self.run.length and self.go_on(False) and self.error is None:
+        if self.run.at == self.run.length and self.go_on(False):
+            self.report()
             return
         self.finish_with_others()
 

@@ -261,11 +261,14 @@ def _in_child() -> None:
     """Let a forked process use no communicator of its parent."""
     global _forked
     _forked = MPI.Is_initialized()
+    error = RuntimeError("it belongs to the process that forked this one")
+    for task in tasks:
+        task.error, task.done = error, True
     tasks.clear()
     forget_watched()
     core.forget_in_flight()
     for channel in channels.values():
-        channel.broken = RuntimeError("it belongs to the process that forked this one")
+        channel.broken = error
         channel.part = None  # its flag is that of the parent
         channel.stop_core()
 

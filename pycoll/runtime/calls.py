@@ -113,6 +113,11 @@ class Prepared:
         return not (settings.CHECK or self.key.counts_missing or self.by_reference)
 
     @property
+    def waits_inside(self) -> bool:
+        """Whether its parts wait in calls that let collectives in flight progress; a task would hold their lock."""
+        return bool(self.slots) and not self.by_reference
+
+    @property
     def simple(self) -> bool:
         """Whether it consists of one part, without work before and after."""
         return self.one_part and not (self.buffers.before or self.buffers.after)

@@ -70,7 +70,7 @@ def _prepare_exact(
 
     choice = Choice("naive", "op=EXACT_SUM")
     key = _program_key(call, channel, buffers, operation, find(call.primitive, choice.algorithm), choice)
-    exact = ExactCall(channel, key, buffers, operation, bind, algorithm=call.algorithm, prepare=prepare)
+    exact = ExactCall(channel, key, buffers, operation, bind, algorithm=call.algorithm, prepare=prepare, blocking=run)
     exact.check()
     return exact
 
@@ -79,8 +79,7 @@ def run(call: Call, channel: Channel) -> Any:
     """Check the arguments of a blocking call and run it; keep a plan for the next calls of its kind."""
     prepared = prepare(call, channel)
     remember(prepared, call)
-    # in slots, a rank that waits lets collectives in flight progress
-    if not (prepared.slots and prepared.one_part) and (settings.TIMEOUT or (tasks and not prepared.native)):
+    if not prepared.waits_inside and (settings.TIMEOUT or (tasks and not prepared.native)):
         prepared.task(prepared.parts).run()
     else:
         prepared.run()

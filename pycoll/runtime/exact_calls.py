@@ -15,12 +15,12 @@ import numpy as np
 from .. import core
 from ..arguments.exact_sum import ExactSum
 from ..arguments.memory import is_host
+from ..base import settings
 from ..schedule.registry import find
 from .calls import Call, Prepared
 from .channel import Channel
 from .executable import Executable
 from .front import NUMBERS
-from .plans import remember
 from .requests import NOTHING
 
 # how the results reach the ranks that want them; a reduce-scatter is complete without
@@ -32,7 +32,8 @@ class ExactCall(Prepared):
     """A reduction that consists of calls which move blocks, and of the sums between them."""
 
     algorithm: str | None = None
-    prepare: Callable[[Call, Channel], Prepared] | None = None  # that of `dispatch`, which imports this
+    prepare: Callable[[Call, Channel], Prepared] | None = None  # of `dispatch`, which imports this
+    blocking: Callable[[Call, Channel], Any] | None = None  # its `run`
 
     def check(self) -> None:
         """Raise an error if the calls are not possible."""
@@ -49,6 +50,16 @@ class ExactCall(Prepared):
     @property
     def simple(self) -> bool:
         return False
+
+    @property
+    def waits_inside(self) -> bool:
+        return self.bind.form == "blocking"
+
+    def openings(self) -> Iterator[Executable]:
+        if not self.waits_inside:
+            yield from super().openings()
+        elif settings.CHECK:
+            self.task(super().openings).run()
 
     def executable(self) -> Executable:
         """Nothing that could be made once: each part depends on the one before it."""
@@ -88,17 +99,16 @@ class ExactCall(Prepared):
         return [max(0, min(length, elements - rank * length)) for rank in range(size)]
 
     def _call(self, primitive: str, sendbuf: Any, recvbuf: Any) -> Iterator[Executable]:
-        """The parts of a call, in which messages have the tag of this one; none if it runs at once, by a plan."""
+        """The parts of a call, in which messages have the tag of this one; none if it is blocking, and runs here."""
         root, form = self.key.root if primitive == "gather" else 0, self.bind.form
+        call = Call(primitive, self.channel.comm, sendbuf, recvbuf, None, root, self.algorithm, form=form)
+        assert self.prepare and self.blocking
         if form == "blocking":
             given = NUMBERS[primitive, False], self.algorithm, sendbuf, recvbuf, None, root
-            if self.channel.front.call(*given) is not core.MISSED:
-                return
-        call = Call(primitive, self.channel.comm, sendbuf, recvbuf, None, root, self.algorithm, form=form)
-        assert self.prepare
+            if self.channel.front.call(*given) is core.MISSED:
+                self.blocking(call, self.channel)
+            return
         prepared = self.prepare(call, self.channel)
-        if form == "blocking":
-            remember(prepared, call)
         prepared.bind = self.bind
         yield from prepared.body(prepared.executable)
 

@@ -26,6 +26,7 @@ class InFlight(ABC):
 
     channel: Any  # a `pycoll.runtime.channel.Channel`, which itself waits by this module
     error: BaseException | None = None  # in the class, so that a request is created faster
+    done = False
 
     @property
     @abstractmethod

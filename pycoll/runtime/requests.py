@@ -37,7 +37,6 @@ class Request(InFlight):
     modified or freed until it is complete.
     """
 
-    done = False
     active = True  # its completion has not been reported yet
     result: Any = None  # what `wait` returns
     awaited = False  # by a thread of the program, which then advances it
@@ -49,15 +48,8 @@ class Request(InFlight):
     memory: Memory = HOST
 
     def __bool__(self) -> bool:
-        """Whether its completion has not been reported yet; then it equals `MPI.REQUEST_NULL`, as one of MPI does."""
+        """Whether its completion has not been reported yet."""
         return self.active
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, (Request, MPI.Request)):
-            return NotImplemented
-        return self is other or not (self or other)
-
-    __hash__ = InFlight.__hash__
 
     def Test(self, status: MPI.Status | None = None) -> bool:
         """Test whether the collective is complete.

@@ -35,6 +35,18 @@ def test_the_exception_of_a_handler_may_be_an_error_of_the_system():
     assert job.output.count("right") == 2, job.output
 
 
+def test_the_exception_of_a_handler_during_an_operation():
+    job = outcome("alarm_in_an_operation")
+    assert job.output.count("right") == 2, job.output
+
+
+@pytest.mark.parametrize("variable", quick("PYCOLL_CHECK=1", "PYCOLL_TIMEOUT=20", "PYCOLL_EXECUTOR=python"))
+def test_two_threads_on_two_communicators(variable):
+    name, value = variable.split("=")
+    job = outcome("two_communicators", **{name: value})
+    assert job.output.count("right") == 2, job.output
+
+
 @pytest.mark.parametrize("how", ["wait", "test"])
 def test_a_rank_is_killed_while_several_are_in_flight(how):
     job = outcome("killed", how, ranks=3)

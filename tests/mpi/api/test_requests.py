@@ -128,20 +128,17 @@ def test_waitany_skips_inactive_messages():
         message.Free()
 
 
-def test_a_request_whose_completion_was_reported_is_null():
-    request, other = pycoll.iallreduce(np.ones(3)), pycoll.ibarrier()
-    assert request and request == request != other and request != MPI.REQUEST_NULL and request != 3
+def test_a_request_whose_completion_was_reported_is_false():
+    request = pycoll.iallreduce(np.ones(3))
+    assert request
     while request:
         request.Test()
-    assert request == MPI.REQUEST_NULL and MPI.REQUEST_NULL == request != other
-    other.Wait()
-    assert not other and other == request and len({other, request}) == 2
     with pycoll.allreduce_init(np.ones(3)) as request:
-        assert request and request != MPI.REQUEST_NULL
+        assert request
         request.Start()
         request.Wait()
         assert request
-    assert not request and request == MPI.REQUEST_NULL
+    assert not request
 
 
 def test_testall_takes_nothing_before_all_are_complete():

@@ -383,8 +383,8 @@ def test_a_driver_alone(directory):
 def test_another_optimizer_beside_servers_that_update(directory):
     """That of the servers takes precedence, also on workers, which have none."""
     weights = {"w": np.ones(4)}
-    with parallel.ParameterServer(weights, optimizer=SGD) as ps:
-        other = SGD({"x": np.zeros(2)}, lr=0.1)
+    with parallel.ParameterServer(weights, optimizer=partial(SGD, lr=0.1, momentum=0.9)) as ps:
+        other = SGD({"x": np.zeros(2)}, lr=0.1, momentum=0.9)
         ps.finish()
         save(directory, ps, other)
         weights["w"][...] = 0

@@ -331,7 +331,7 @@ def test_nothing_is_sent_before_all_gradients_are_checked():
     with DistributedDataParallel(vectors(), **sizes(1)) as ddp:
         right = {name: exact(name) for name in "abcd"}
         for wrong in ({"e": np.zeros(4)}, {"a": np.zeros(5)}, {"a": exact("a") * 1j}):
-            with pytest.raises((ValueError, TypeError), match="'e' is not|has shape|has dtype complex128"):
+            with pytest.raises((ValueError, TypeError), match=r"'e' is not|has shape|has dtype complex128"):
                 ddp.average_gradients(right | wrong)
         for name, average in ddp.average_gradients(right).items():
             np.testing.assert_array_equal(average, mean(name))

@@ -230,9 +230,11 @@ def test_imaginary_parts_are_not_lost_in_bfloat16():
         with pytest.raises(TypeError, match="the gradient of 'a' has dtype complex128"):
             fsdp.ready("a", np.full(2, 1j))
         fsdp.ready("a", np.zeros(2))
-    with FullyShardedDataParallel({"a": np.zeros(2 * SIZE, bfloat16)}) as fsdp:
-        with pytest.raises(TypeError, match="'a': the array to load has dtype complex128"):
-            fsdp.load_state_dict({"a": np.full(2 * SIZE, 1j)})
+    with (
+        FullyShardedDataParallel({"a": np.zeros(2 * SIZE, bfloat16)}) as fsdp,
+        pytest.raises(TypeError, match="'a': the array to load has dtype complex128"),
+    ):
+        fsdp.load_state_dict({"a": np.full(2 * SIZE, 1j)})
 
 
 COMMON = {"a": np.zeros(3), "b": np.zeros((2, 2), "f4")}

@@ -195,7 +195,7 @@ def test_micro_batches_of_different_shapes():
 
 def test_batches_without_an_axis():
     pipe = Pipeline([Chunk([])], loss, micro_batches=1)
-    with pytest.raises(TypeError if RANK == 0 else RuntimeError, match="inputs must be an array|rank 0 could not"):
+    with pytest.raises(TypeError if RANK == 0 else RuntimeError, match=r"inputs must be an array|rank 0 could not"):
         pipe.step(None, np.ones(2))
     pipe.free()
 

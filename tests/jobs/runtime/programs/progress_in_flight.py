@@ -5,6 +5,7 @@ import random
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from mpi4py import MPI
@@ -57,6 +58,58 @@ def signals(kind):
         assert (recv == total * turn).all(), turn
 
 
+def two_communicators():
+    """Two threads in blocking calls of several parts, which meet in another order on each rank."""
+    sys.setswitchinterval(1e-4)
+
+    def calls(duplicate, seed):
+        numbers = random.Random(seed)
+        for turn in range(150):
+            given = np.full(numbers.choice([1, 10, 1000, 20000]), rank + turn + 1.0)
+            request = pycoll.iallreduce(given, comm=duplicate)
+            result = pycoll.allreduce(given, op=numbers.choice(["sum", "exact_sum"]), comm=duplicate)
+            assert (result == total + turn * size).all() and (request.wait() == result).all(), turn
+
+    duplicates = [MPI.COMM_WORLD.Dup() for _ in range(2)]
+    with ThreadPoolExecutor() as pool:
+        for future in [pool.submit(calls, pycoll.Comm(each), seed) for seed, each in enumerate(duplicates)]:
+            future.result()
+
+
+def slow_add(left, right, datatype):
+    end = time.perf_counter() + 0.05
+    while time.perf_counter() < end:
+        pass
+    add(left, right, datatype)
+
+
+def alarm_in_an_operation():
+    """The call that waits for the operation raises the exception, and not a later one."""
+    signal.signal(signal.SIGALRM, raise_timeout)
+    operation, other = MPI.Op.Create(slow_add, True), pycoll.Comm(MPI.COMM_WORLD.Dup())
+    raised = 0
+    for _ in range(6):
+        comm.Barrier()
+        later = other.Ibarrier() if rank == 0 else None
+        request = comm.Iallreduce(send, recv, operation)
+        if rank == 0:
+            signal.setitimer(signal.ITIMER_REAL, 0.03)
+        try:
+            request.Wait()
+        except TimeoutError:
+            raised += 1
+        if later is None:
+            time.sleep(0.1)
+            later = other.Ibarrier()
+        try:
+            later.Wait()
+        except TimeoutError:
+            raised += 1  # the operation was complete before the request was waited for
+        comm.Barrier()
+        assert (recv == total).all()
+    assert raised == (6 if rank == 0 else 0), raised
+
+
 def raise_timeout(number, frame):
     raise TimeoutError("alarm")
 
@@ -93,9 +146,12 @@ def killed(how):
 
 
 def fork():
+    if rank:
+        MPI.COMM_WORLD.Barrier()
     request = comm.Iallreduce(send, recv)
     if not (child := os.fork()):
-        for call in (lambda: comm.Allreduce(send, recv), lambda: comm.Iallreduce(send, recv)):
+        waits = () if rank else (request.Wait,)  # on other ranks, the request may be complete
+        for call in (*waits, lambda: comm.Allreduce(send, recv), lambda: comm.Iallreduce(send, recv)):
             try:
                 call()
             except RuntimeError as error:
@@ -104,6 +160,8 @@ def fork():
                 os._exit(1)
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
+    if rank == 0:
+        MPI.COMM_WORLD.Barrier()
     request.Wait()
     assert (recv == total).all()
     for turn in range(20):
