@@ -82,7 +82,8 @@ def read(directory: Path) -> list[WatchedRank]:
     FileNotFoundError
         If there are no files.
     """
-    paths = sorted(directory.glob("rank-*.names"), key=lambda path: int(path.stem.removeprefix("rank-")))
+    begun = [path for path in directory.glob("rank-*.names") if "\n" in path.read_text()]  # else it is being created
+    paths = sorted(begun, key=lambda path: int(path.stem.removeprefix("rank-")))
     if not paths:
         raise FileNotFoundError(f"{directory} has no files of ranks: run the job with PYCOLL_WATCH={directory}")
     return [_read_rank(directory, path) for path in paths]

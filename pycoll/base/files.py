@@ -14,8 +14,14 @@ from typing import IO, Any
 def write_atomically(path: Path, write: Callable[[IO[bytes]], Any], like: Path | None = None) -> None:
     """Replace the file `path` atomically: after a crash either the old or the new version is intact.
 
-    The file keeps its mode, or has that of the file `like`.  If that file does not exist, the umask applies.
+    The file keeps its mode, or has that of the file `like`.  If that file does not exist, the umask applies.  A link
+    stays, and a pipe or a device is written as it is.
     """
+    path = path.resolve() if path.is_symlink() else path
+    if path.exists() and not path.is_file():
+        with path.open("wb") as special:
+            write(special)
+        return
     mode = _mode(like or path)
     temporary = path.with_name(f"{path.name}{secrets.token_hex(4)}.tmp")
     created = 0o666 if mode is None else 0o600  # the mode of a replaced file is set below, whatever the umask

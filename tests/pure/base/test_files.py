@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from pycoll.base.files import write_atomically, write_json
+from pycoll.base.files import write_atomically, write_json, write_text
 
 
 @pytest.fixture(params=[0o022, 0o077, 0o027], ids=oct)
@@ -49,6 +49,21 @@ def test_a_file_can_take_the_mode_of_another(tmp_path, umask):
     like.chmod(0o600)
     write_atomically(tmp_path / "second", lambda file: None, like)
     assert mode(tmp_path / "second") == 0o600
+
+
+def test_a_link_stays(tmp_path):
+    (tmp_path / "link").symlink_to("file")
+    for text in ("first", "second"):
+        write_text(tmp_path / "link", text)
+        assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == text
+
+
+def test_a_pipe_is_written(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_text(tmp_path / "pipe", "text")
+    assert os.read(reader, 9) == b"text" and not (tmp_path / "pipe").is_file()
+    os.close(reader)
 
 
 def test_an_error_leaves_the_old_version(tmp_path):
