@@ -41,6 +41,7 @@ from .schedule.registry import COLLECTIVES, NEIGHBORHOODS, Algorithm, algorithms
 
 SIZES = [*range(1, 18), 23, 32]
 MOST = 1 << 62  # bytes of a message, which is not cut into segments
+MOST_RANKS = 1 << 16
 SMALL = 9  # the largest number of ranks for which every root and several numbers of segments are tried
 
 
@@ -240,7 +241,9 @@ def show(reports: Sequence[Report]) -> None:
 def sizes(text: str) -> list[int]:
     """Numbers of ranks: ``5`` or ``1-16,32``."""
     try:
-        ends = [tuple(map(int, part.split("-"))) for part in text.split(",")]
+        ends = [tuple(map(int, part.split("-", 1))) for part in text.split(",")]
+        if max(part[-1] for part in ends) > MOST_RANKS:
+            raise argparse.ArgumentTypeError(f"{text!r} has more than {MOST_RANKS} ranks")
         found = sorted({size for part in ends for size in range(part[0], part[-1] + 1)})
     except ValueError:
         found = []

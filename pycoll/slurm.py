@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from .base.command_line import Parser, say_written
-from .base.files import write_atomically
+from .base.files import write_bytes
 
 SCRIPTS = ("*.sbatch", "*.sh", "pmi2.py", "README*.md")
 
@@ -28,12 +28,13 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--force", action="store_true", help="replace files that differ")
     options = parser.parse_args(argv)
     targets = {options.directory / path.name: path.read_bytes() for path in scripts()}
-    kept = [path.name for path, content in targets.items() if path.exists() and path.read_bytes() != content]
-    if kept and not options.force:
-        parser.error(f"{options.directory} has other versions of {', '.join(kept)}: use --force to replace them")
-    options.directory.mkdir(parents=True, exist_ok=True)
-    for path, content in targets.items():
-        write_atomically(path, lambda file, content=content: file.write(content))  # type: ignore[misc]
+    with parser.refusing(OSError):
+        options.directory.mkdir(parents=True, exist_ok=True)
+        kept = [path.name for path, content in targets.items() if path.exists() and path.read_bytes() != content]
+        if kept and not options.force:
+            parser.error(f"{options.directory} has other versions of {', '.join(kept)}: use --force to replace them")
+        for path, content in targets.items():
+            write_bytes(path, content)
     say_written(options.directory)
 
 

@@ -86,7 +86,8 @@ def read(directory: Path) -> list[WatchedRank]:
     paths = sorted(begun, key=lambda path: int(path.stem.removeprefix("rank-")))
     if not paths:
         raise FileNotFoundError(f"{directory} has no files of ranks: run the job with PYCOLL_WATCH={directory}")
-    return [_read_rank(directory, path) for path in paths]
+    found = [_read_rank(directory, path) for path in paths]
+    return [one for one in found if one.rank < found[0].ranks]  # others are of an earlier job
 
 
 def _read_rank(directory: Path, path: Path) -> WatchedRank:

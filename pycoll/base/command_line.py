@@ -27,6 +27,16 @@ class Parser(argparse.ArgumentParser):
         """Print the error and exit with status 2."""
         self.exit(2, f"{self.prog}: {message}\n")
 
+    @contextlib.contextmanager
+    def refusing(self, *kinds: type[Exception]) -> Iterator[None]:
+        """Exit with the message of an error of these kinds."""
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except kinds as error:
+            self.error(in_words(error))
+
     def format_help(self) -> str:
         """Return the help; descriptions are docstrings, which mark code with double backticks."""
         return super().format_help().replace("``", "`")
@@ -43,12 +53,14 @@ def in_words(error: Exception) -> str:
 
 
 def check_folder(option: str, path: Path | None, *endings: str) -> None:
-    """Raise ValueError if the file that an option names has another ending, or its directory does not exist."""
+    """Raise ValueError if the file that an option names has another ending, is a directory, or is in none."""
     if path and endings and path.suffix not in endings:
         known = " or ".join(filter(None, (", ".join(endings[:-1]), endings[-1])))
         raise ValueError(f"{option} {path} does not end in {known}")
     if path and not path.parent.is_dir():
         raise ValueError(f"{option} {path}: no such directory")
+    if path and path.is_dir():
+        raise ValueError(f"{option} {path} is a directory")
 
 
 def say_written(*paths: Path | str | None) -> None:

@@ -122,6 +122,17 @@ def methods() -> Iterator[tuple[type, str]]:
                 yield kind, name
 
 
+def known_programs(path: Path | None) -> dict[str, Any]:
+    """The list in a file; raise ValueError if it has none."""
+    try:
+        programs = json.loads(path.read_text()) if path and path.exists() else {}
+    except ValueError:
+        programs = None
+    if not isinstance(programs, dict):
+        raise ValueError(f"--json {path} is no list of programs")
+    return programs
+
+
 def report(counts: Counter[Kind], package: str | None, path: Path | None) -> None:
     """Print the counts, the most frequent calls first, and add them to the list in a file."""
     keys = "comm", "method", "type", "bytes", "times"
@@ -129,7 +140,7 @@ def report(counts: Counter[Kind], package: str | None, path: Path | None) -> Non
     print(table(calls, {key: (key, "") for key in keys}))
     if path:
         name = package or Path(sys.argv[0]).stem
-        programs = json.loads(path.read_text()) if path.exists() else {}
+        programs = known_programs(path)
         programs[name] = {"version": version(package) if package else "", "ranks": WORLD.size, "calls": calls}
         write_results(path, dict(sorted(programs.items())))
 
@@ -144,6 +155,8 @@ def main(argv: list[str]) -> None:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
     with printed_once(WORLD):
         options = parser.parse_args(argv)
+        with parser.refusing(OSError, ValueError):  # before the program runs
+            known_programs(options.json)
     counts: Counter[Kind] = Counter()
     for kind, name in list(methods()) if WORLD.rank == 0 else ():
         setattr(kind, name, recording(getattr(kind, name), name, counts))

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
 from pycoll.base.command_line import Parser, in_words, say_written
-from pycoll.base.files import write_atomically
+from pycoll.base.files import write_bytes
 
 from .curves import Document, curves, variants
 from .machine import disturbed, oversubscribed
@@ -150,9 +149,10 @@ def main(argv: Sequence[str]) -> None:
     blocks: list[Block] = ["# pycoll benchmark report", *(f"> {warning}" for warning in warnings if warning)]
     blocks += [environments(named), LEGEND]
     files = render(blocks + [block for primitive in primitives for block in about(named, primitive)], options.format)
-    options.directory.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        write_atomically(options.directory / name, methodcaller("write", content))
+    with parser.refusing(OSError):
+        options.directory.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            write_bytes(options.directory / name, content)
     say_written(options.directory / f"report.{options.format}")
 
 

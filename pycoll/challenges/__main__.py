@@ -35,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = options.file.read_text(encoding="utf-8")
     except OSError as error:
         parser.error(f"{options.file}: {error.strerror}")
+    except UnicodeDecodeError:
+        parser.error(f"{options.file} is no text in UTF-8")
     limit_rounds()
     verdict = judge(options.name, text)
     print(verdict.text)
@@ -45,7 +47,8 @@ def _write(challenge: Challenge, parser: Parser) -> int:
     path = Path(f"{challenge.name}.py")
     if path.exists():
         parser.error(f"{path} exists: to judge it, run python -m pycoll.challenges {challenge.name} {path}")
-    write_text(path, challenge.text)
+    with parser.refusing(OSError):
+        write_text(path, challenge.text)
     say_written(path)
     return 0
 

@@ -86,7 +86,7 @@ def examine(make: Callable[[], Algorithm], goal: Goal | None = None) -> Verdict:
     except ProofError as error:
         line = _line_of(str(error), lambda rank: algorithm.schedule(rank, size, root, segments, hosts))
         return Verdict(False, str(error), line, error.waiting)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         here = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == FILE]
         said = "".join(traceback.format_exception_only(error)).strip()
         line = here[-1].lineno if here else error.lineno if isinstance(error, SyntaxError) else None

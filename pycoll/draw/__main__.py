@@ -154,19 +154,17 @@ def draw_pipeline(argv: Sequence[str]) -> None:
     options.add_argument("-v", "--chunks", type=int, help="chunks of each stage (1; interleaved: 2)")
     options.add_argument("-o", "--output", type=Path, help="an .svg file; without it, print text")
     given = options.parse_args(argv)
-    chunks = given.chunks or (2 if given.schedule == "interleaved" else 1)
+    chunks = (2 if given.schedule == "interleaved" else 1) if given.chunks is None else given.chunks
     chart = given.schedule, given.stages, given.micro_batches, chunks
-    try:
+    with options.refusing(ValueError, OSError):
         check(*chart)
         if max(given.stages, given.micro_batches) > MOST:
             raise ValueError(f"-n and -m must be at most {MOST}")
         check_folder("-o", given.output, ".svg")
-    except ValueError as error:
-        options.error(str(error))
-    if given.output:
-        write_text(given.output, svg(*chart))
-        say_written(given.output)
-    else:
+        if given.output:
+            write_text(given.output, svg(*chart))
+            say_written(given.output)
+    if not given.output:
         print(time_chart(*chart), end="")
 
 

@@ -124,6 +124,7 @@ class Prepared:
 
     def run(self) -> None:
         """Run all parts, as a blocking call."""
+        self.channel.running = self.name
         try:
             delayed = run_all(self.parts())
         except MismatchError:  # on all ranks
@@ -131,6 +132,8 @@ class Prepared:
         except BaseException as error:
             self.ended_early(error)
             raise
+        finally:
+            self.channel.running = ""
         if delayed:
             raise delayed
 

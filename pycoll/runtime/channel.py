@@ -56,6 +56,7 @@ class Channel:
         self.processes: dict[int, int] = {}  # of the ranks of this host that share memory
         self.reads_memory = False  # whether they can copy each other's memory
         self.roll_slot = 0  # its position in the roll call
+        self.running = ""  # the name of the blocking call that runs, if it is known
         self.registered = Registered(private, facts.on_host_of(private.rank))
         self.epoch = hooks.epoch  # in which what is bound holds
         self._scratch: dict[Hashable, Any] = {}  # of blocking calls, by the kind of memory

@@ -107,8 +107,8 @@ class _Waiting:
             raise channel.interrupted(f"a collective that waits for rank {rank}", error) from error
         if settings.TIMEOUT and now > self._since + settings.TIMEOUT:
             late = CollectiveTimeout(
-                f"a collective on rank {channel.comm.rank} of {channel.size} did not finish within its timeout of "
-                f"{settings.TIMEOUT:g} s: it is waiting for rank {rank}"
+                f"{channel.running or f'a collective on rank {channel.comm.rank} of {channel.size}'} did not finish "
+                f"within its timeout of {settings.TIMEOUT:g} s: it is waiting for rank {rank}"
             )
             channel.abandon(late)
             raise late

@@ -40,6 +40,7 @@ def tuning_state(channel: Channel) -> str:
         return f"{tuned.path}, measured {tuned.environment.get('date', 'at an unknown time')}"
     if not facts.one_tuning_file:
         return "none, the ranks have different files"
-    if file := usable_tuning_file()[0]:
+    file, warning = usable_tuning_file()
+    if file:
         return f"none, {file.path} has no measurement of {facts.size} ranks on {facts.host_count} hosts"
-    return "none"
+    return f"none, {warning}" if warning else "none"

@@ -46,7 +46,7 @@ def load(file: Path) -> list[tuple[str, str]]:
     limit_rounds()
     try:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         lines = [frame.lineno for frame in _frames(error, str(file.absolute()))]
         where = f"--file {file}, line {lines[-1]}" if lines else f"--file {file}"
         raise ValueError(f"{where}: {type(error).__name__}: {error}") from error
@@ -102,5 +102,5 @@ def raised(error: Exception, algorithm: Algorithm) -> str:
     return f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
 
 
-def _frames(error: Exception, file: str) -> list[traceback.FrameSummary]:
+def _frames(error: BaseException, file: str) -> list[traceback.FrameSummary]:
     return [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]

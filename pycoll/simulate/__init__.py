@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = ["Link", "Network", "Passed", "Simulated", "simulate"]
+MOST = 1 << 62  # bytes of a message
 
 
 @dataclass(frozen=True)
@@ -289,6 +290,8 @@ def _check_integers(values: dict[str, int]) -> None:
         least = 0 if name in ("nbytes", "root") else 1
         if value < least:
             raise ValueError(f"{name}={value} is less than {least}")
+        if value > MOST:
+            raise ValueError(f"{name}={value} is more than {MOST}")
 
 
 def _check_root(root: int, ranks: int) -> None:

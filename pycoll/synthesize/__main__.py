@@ -65,9 +65,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         check(found.algorithm, *found.algorithm.only)
         if output:
             found.save(output)
+        text = report(found, options.topology, options.nbytes, network)
     except (OSError, ValueError) as error:
         grammar.error(in_words(error))
-    print(report(found, options.topology, options.nbytes, network))
+    print(text)
     say_written(output)
 
 

@@ -61,9 +61,13 @@ def add_budget(parser: argparse._ActionsContainer, seconds: float) -> None:
 
 
 def _positive(text: str) -> float:
-    if not float(text) > 0:
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if not number > 0:
         raise argparse.ArgumentTypeError(f"{text} is not positive")
-    return float(text)
+    return number
 
 
 def points(primitives: Sequence[str], sizes: Sequence[int]) -> list[tuple[str, int]]:

@@ -436,6 +436,8 @@ def test_a_failing_import_in_a_file_is_one_line(tmp_path):
         (["--all", "bcast"], "--all proves every algorithm: omit bcast"),
         (["-n", "0"], "'0' is not a list of numbers of ranks"),
         (["-n", "few"], "'few' is not a list of numbers of ranks"),
+        (["-n", "1-2-3"], "'1-2-3' is not a list of numbers of ranks"),
+        (["-n", "1-99999999999"], "'1-99999999999' has more than 65536 ranks"),
         (["--file", "nowhere/bcast.py"], ": nowhere/bcast.py: no such file\n"),
         (["--file", "nowhere/bcast"], ": nowhere/bcast: no such file\n"),
         (["--file", "pycoll"], ": pycoll: is a directory\n"),

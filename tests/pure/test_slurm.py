@@ -17,6 +17,13 @@ def test_it_writes_all_scripts(tmp_path, capsys):
     assert capsys.readouterr().out == f"written to {tmp_path / 'jobs'}\n" * 2
 
 
+def test_a_file_is_no_directory(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit):
+        main([str(tmp_path / "file")])
+    assert capsys.readouterr().err.endswith("file: file exists\n")
+
+
 def test_it_keeps_files_that_were_changed(tmp_path, capsys):
     (tmp_path / "common.sh").write_text("mine")
     with pytest.raises(SystemExit):

@@ -71,6 +71,13 @@ def test_a_wait_for_a_collective_in_flight(tmp_path, rolls):
     assert "waits for allreduce by ring" in watch.report(watch.read(tmp_path), 105 * SECOND)
 
 
+def test_a_later_job_has_fewer_ranks(tmp_path, rolls):
+    for rank in (0, 1):
+        names = tmp_path / f"rank-{rank}.names"
+        names.write_text(names.read_text().replace('"ranks":3', '"ranks":2', 1))
+    assert [one.rank for one in watch.read(tmp_path)] == [0, 1]
+
+
 def test_a_first_call(tmp_path, rolls):
     roll = rolls[2]
     roll.view[roll.first + CALL], roll.view[roll.first] = roll.named("Barrier"), 1

@@ -42,6 +42,16 @@ def test_files_that_are_not_there(capsys):
         assert says in capsys.readouterr().err
 
 
+def test_files_that_are_no_text_or_leave(tmp_path, capsys):
+    (tmp_path / "chain.py").write_bytes(b"\xff")
+    with pytest.raises(SystemExit):
+        main(["chain", str(tmp_path / "chain.py")])
+    assert "chain.py is no text in UTF-8" in capsys.readouterr().err
+    (tmp_path / "chain.py").write_text("raise SystemExit(0)\n")
+    assert main(["chain", str(tmp_path / "chain.py")]) == 1
+    assert "line 1: SystemExit: 0" in capsys.readouterr().out
+
+
 def test_a_schedule_that_never_yields(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("pycoll.schedule.endless.LIMIT", 0.2)
     text = "@algorithm()\ndef chain(rank, size, root):\n    while True:\n        pass\n    yield ()\n"

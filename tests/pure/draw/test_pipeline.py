@@ -61,6 +61,7 @@ def test_command(tmp_path, capsys):
         (["--schedule", "interleaved", "-m", "6"], "6 micro-batches are not a multiple of 4 stages"),
         (["-o", "a.png"], "-o a.png does not end in .svg"),
         (["-o", "nowhere/a.svg"], "nowhere/a.svg: no such directory"),
+        (["-v", "0"], "the number of chunks is 0"),
     ],
 )
 def test_wrong_options(given, error, capsys):

@@ -88,6 +88,7 @@ def test_lines_that_coincide_and_separate_are_not_said_to_cross(tmp_path, capsys
         (["--calibrate", "-o", "nowhere/network.json"], "no such directory"),
         (["bcast", "-n", "-1"], "ranks=-1"),
         (["bcast", "--delay", "1"], "1"),
+        (["bcast", "-b", "99999999999G"], "nbytes="),
     ],
 )
 def test_wrong_arguments_end_the_command_with_one_line(arguments, message, capsys):

@@ -37,6 +37,7 @@ def test_it_writes_a_schedule_that_can_be_proved(tmp_path, capsys):
         (["allreduce", "-t", "torus:4", "-o", "no/where.json"], "-o no/where.json: no such directory"),
         (["allreduce", "-t", "torus:4", "--set", "beta=1"], "'beta' is not one of"),
         (["bcast", "-t", "torus:4", "-r", "4"], "root=4 is not one of 4 ranks"),
+        (["allreduce", "-t", "torus:4", "--set", "hosts_per_switch=2", "--seeds", "1"], "replaces hosts_per_switch=2"),
     ],
 )
 def test_wrong_options(arguments, why, capsys):
