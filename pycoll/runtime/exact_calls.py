@@ -53,7 +53,7 @@ class ExactCall(Prepared):
 
     @property
     def waits_inside(self) -> bool:
-        return self.bind.form == "blocking"
+        return self.bind.form == "blocking" and not self.by_reference
 
     def openings(self) -> Iterator[Executable]:
         if not self.waits_inside:
@@ -103,7 +103,7 @@ class ExactCall(Prepared):
         root, form = self.key.root if primitive == "gather" else 0, self.bind.form
         call = Call(primitive, self.channel.comm, sendbuf, recvbuf, None, root, self.algorithm, form=form)
         assert self.prepare and self.blocking
-        if form == "blocking":
+        if self.waits_inside:
             given = NUMBERS[primitive, False], self.algorithm, sendbuf, recvbuf, None, root
             if self.channel.front.call(*given) is core.MISSED:
                 self.blocking(call, self.channel)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 import pycoll
+from pycoll.base import settings
 from tests.drawn import examples
 from tests.exact_arithmetic import rounded
 from tests.mpi.native import RANK, SIZE, WORLD
@@ -138,7 +139,9 @@ def test_the_number_of_ranks_does_not_matter():
     half.Free()
 
 
-def test_ranks_in_one_process():
+@pytest.mark.parametrize("check", [False, True])
+def test_ranks_in_one_process(check, monkeypatch):
+    monkeypatch.setattr(settings, "CHECK", check)
     rows = contributions(20, "f8")
     for found in pycoll.local(lambda comm: pycoll.allreduce(rows[comm.rank], op="exact_sum", comm=comm), ranks=SIZE):
         assert same(found, sums(rows))
