@@ -125,8 +125,8 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
         folder = Path(getattr(options, option) or ".").parent
         if not os.access(folder, os.W_OK):
             one.error(f"--{option} {getattr(options, option)}: the directory {folder} is not writable")
-        if getattr(options, option) and Path(getattr(options, option)).is_dir():
-            one.error(f"--{option} {getattr(options, option)} is a directory")
+        with one.refusing(ValueError):
+            check_folder(f"--{option}", getattr(options, option) and Path(getattr(options, option)))
     if options.arguments == "typed" and options.op in ("avg", "exact_sum"):
         one.error(f"--arguments typed does not support --op {options.op}, which MPI does not have")
     if options.registered and options.device == "cuda":

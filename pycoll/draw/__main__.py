@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..base.command_line import Parser, check_folder, in_words, say_written, until_the_reader_ends
+from ..base.command_line import Parser, check_folder, say_written, until_the_reader_ends
 from ..base.files import write_text
 from ..primitives.direct import AND_SUFFIX, find_schedule
 from ..schedule.hosts import Hosts, without_domains
@@ -57,7 +57,7 @@ def parse(argv: Sequence[str] | None) -> tuple[Setting, Algorithm | None, Path |
     """Return what to draw (no algorithm: all) and the output file; errors exit the program."""
     grammar = parser()
     options = grammar.parse_args(argv)
-    try:
+    with grammar.refusing(OSError, ValueError):
         if options.name and options.algorithm:
             raise ValueError("an algorithm cannot be combined with --algorithm")
         options.algorithm = options.name or options.algorithm
@@ -73,8 +73,6 @@ def parse(argv: Sequence[str] | None) -> tuple[Setting, Algorithm | None, Path |
         setting = Setting(options.ranks, root if options.root is None else options.root, segments, hosts, near)
         if options.file and algorithm:
             check_own(algorithm, *setting.case(algorithm))
-    except (OSError, ValueError) as error:
-        grammar.error(in_words(error))
     return setting, algorithm, options.output
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
 
-from ..base.command_line import Parser, check_folder, in_words, say_written, until_the_reader_ends
+from ..base.command_line import Parser, check_folder, say_written, until_the_reader_ends
 from ..base.files import write_text
 from ..primitives.direct import AND_SUFFIX, SUFFIX, find_schedule
 from ..schedule.hosts import in_order
@@ -36,7 +36,7 @@ PLOT = Path("simulated.png")
 TRAINING = "training"  # where others name a primitive
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return the parser of the command line."""
     options = Parser(prog="python -m pycoll.simulate", description=__doc__, allow_abbrev=False)
     options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(COLLECTIVES)}; or {TRAINING}")
@@ -123,7 +123,7 @@ def main(argv: Sequence[str]) -> None:
         return
     grammar = parser()
     options = grammar.parse_args(argv)
-    try:
+    with grammar.refusing(ValueError, OSError):
         if options.calibrate:
             calibrate(_calibrated(options))
             return
@@ -170,8 +170,6 @@ def main(argv: Sequence[str]) -> None:
             return
         setting |= {"ranks": ranks, "nbytes": options.nbytes, "delays": dict(options.delay)} | topology
         results = {each.name: simulate(options.primitive, algorithm=each.name, **setting) for each in chosen}
-    except (ValueError, OSError) as error:
-        grammar.error(in_words(error))
     rows = [_row(name, results[name]) for name in sorted(results, key=lambda name: results[name].time)]
     print(tabulate(rows, "keys", floatfmt=("", ",.2f", "", "", ",.2f", ",.2f", "", "", ".1f"), intfmt=","))
     print("\nMessages, bytes, processor and waiting are maxima over all ranks.")

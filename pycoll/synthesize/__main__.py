@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
 
-from ..base.command_line import Parser, check_folder, in_words, say_written, until_the_reader_ends
+from ..base.command_line import Parser, check_folder, say_written, until_the_reader_ends
 from ..base.progress_bar import progress_bar
 from ..schedule.own_file import check
 from ..schedule.registry import algorithms_of
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     grammar = parser()
     options = grammar.parse_args(argv)
     output: Path | None = options.output
-    try:
+    with grammar.refusing(OSError, ValueError):
         check_folder("-o", output)
         if output and (output.suffix != ".json" or not output.stem.isidentifier()):
             raise ValueError(f"-o {output} is not the name of an algorithm with .json: letters, digits and _")
@@ -66,8 +66,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         if output:
             found.save(output)
         text = report(found, options.topology, options.nbytes, network)
-    except (OSError, ValueError) as error:
-        grammar.error(in_words(error))
     print(text)
     say_written(output)
 
